@@ -22,7 +22,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("what_root_puts_into_a_repository_belongs_to_its_owner", "the run as root checks the owner"),
     ("a29_supervisor_refuses_connections_of_other_users", "the run as root checks the other user"),
-    ("rust_is_compiled_and_run", "the run as root reads the toolchain"),
+    ("rustc_and_cargo_compile_and_run_programs_in_a_box", "the run as root reads the toolchain"),
 ];
 
 /// How the reason of a skip begins that CI accepts in every test of `crates/attacks/tests`: the run as
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_skips_off_the_list_are_unexpected() {
-        let text = format!("compat::rust_is_compiled_and_run\tx\nother\ty\nd01\t{NO_CONTROL}x\n");
+        let text = format!("compat::rustc_and_cargo_compile_and_run_programs_in_a_box\tx\nother\ty\nd01\t{NO_CONTROL}x\n");
         let all: Vec<_> = parse(&text).collect();
         assert_eq!(unexpected(&all), ["other"]);
     }

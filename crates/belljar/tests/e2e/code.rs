@@ -15,7 +15,7 @@ fn account(lab: &belljar_testkit::Lab, options: &[&str], code: &str) -> (Value, 
 }
 
 #[test]
-fn a_program_gives_its_default_export_its_return_or_its_last_expression() {
+fn code_result_is_the_default_export_return_value_or_last_expression() {
     let lab = lab();
     for (code, expected) in [
         ("export default { n: 6 * 7 };", json!({ "n": 42 })),
@@ -32,7 +32,7 @@ fn a_program_gives_its_default_export_its_return_or_its_last_expression() {
 }
 
 #[test]
-fn what_a_program_throws_is_told_with_its_line_and_exits_1() {
+fn code_reports_an_uncaught_error_with_its_line_and_exits_with_1() {
     let lab = lab();
     let code = "interface A { n: number }\nconst a: A = { n: 1 };\nconsole.log('before');\nthrow new RangeError(`bad ${a.n}`);\n";
     let (account, exit) = account(&lab, &[], code);
@@ -45,7 +45,7 @@ fn what_a_program_throws_is_told_with_its_line_and_exits_1() {
 }
 
 #[test]
-fn output_and_result_reach_the_shell_as_they_are() {
+fn code_prints_stdout_stderr_and_the_result_of_the_program() {
     let lab = lab();
     let ended = lab.belljar(["code"]).input("console.log('out'); console.error('err'); [1]").run();
     assert_eq!((ended.out().as_str(), ended.code()), ("out\n[\n  1\n]", 0), "{ended:?}");
@@ -53,7 +53,7 @@ fn output_and_result_reach_the_shell_as_they_are() {
 }
 
 #[test]
-fn a_file_says_by_its_name_what_it_is_written_in() {
+fn code_chooses_the_language_by_the_file_name_extension() {
     let lab = lab();
     let file = lab.write("sum.py", "import json, sys\nprint(sum(json.load(sys.stdin)))\n");
     let ended = lab.belljar(["code", "--input", "[1, 2, 3]"]).args([&file]).run();
@@ -64,7 +64,7 @@ fn a_file_says_by_its_name_what_it_is_written_in() {
 }
 
 #[test]
-fn bad_input_is_named_and_exits_2() {
+fn code_names_invalid_options_and_exits_with_2() {
     let lab = lab();
     let state = lab.state().display().to_string();
     for (options, named) in [
@@ -84,7 +84,7 @@ fn bad_input_is_named_and_exits_2() {
 }
 
 #[test]
-fn a_program_that_never_ends_is_stopped_and_keeps_what_it_said() {
+fn code_kills_a_program_at_its_timeout_and_keeps_its_output() {
     let lab = lab();
     let (account, exit) = account(&lab, &["--timeout", "1"], "console.log('began'); for (;;) {}");
     assert_eq!((&account["reason"], exit), (&json!("timeout"), 124), "{account}");
@@ -92,14 +92,14 @@ fn a_program_that_never_ends_is_stopped_and_keeps_what_it_said() {
 }
 
 #[test]
-fn without_a_service_there_is_no_network() {
+fn code_has_no_network_without_a_declared_api() {
     let lab = lab();
     let (account, exit) = account(&lab, &[], "await fetch('https://example.com/')");
     assert_eq!((&account["error"]["name"], exit), (&json!("TypeError"), 1), "{account}");
 }
 
 #[test]
-fn a_restriction_that_is_lifted_is_shown_and_on_record() {
+fn code_with_yolo_reports_and_records_the_lifted_network_restriction() {
     let lab = lab();
     lab.configure("[code]\nyolo = true\n");
     let (account, _) = account(&lab, &[], "1");
@@ -110,7 +110,7 @@ fn a_restriction_that_is_lifted_is_shown_and_on_record() {
 }
 
 #[test]
-fn what_a_call_gave_is_read_by_its_own_session_only() {
+fn mcp_run_resource_is_readable_only_by_its_own_session() {
     let lab = lab();
     let (client, other) = (Mcp::start(lab.belljar(["mcp"])), Mcp::start(lab.belljar(["mcp"])));
     let run = client.run("'mine'")["run"].as_str().unwrap().to_owned();
@@ -126,7 +126,7 @@ fn what_a_call_gave_is_read_by_its_own_session_only() {
 }
 
 #[test]
-fn every_call_is_on_record_and_nothing_is_left_open() {
+fn code_call_is_recorded_and_leaves_no_session_or_call_directory() {
     let lab = lab();
     let (account, _) = account(&lab, &[], "'proved'");
     let run = account["run"].as_str().unwrap();
@@ -140,7 +140,7 @@ fn every_call_is_on_record_and_nothing_is_left_open() {
 }
 
 #[test]
-fn calls_of_one_session_share_a_workspace_and_nothing_else() {
+fn mcp_calls_of_one_session_share_only_the_workspace() {
     let lab = lab();
     let client = Mcp::start(lab.belljar(["mcp"]));
     client.run(
@@ -158,7 +158,7 @@ fn calls_of_one_session_share_a_workspace_and_nothing_else() {
 }
 
 #[test]
-fn changes_to_a_directory_of_the_users_wait_for_review() {
+fn mcp_changes_to_a_user_directory_wait_for_review() {
     let lab = lab();
     lab.write("kept.txt", "old\n");
     let client = Mcp::start(lab.belljar(["mcp", "--workspace", "."]));
@@ -177,7 +177,7 @@ fn changes_to_a_directory_of_the_users_wait_for_review() {
 }
 
 #[test]
-fn calls_that_come_together_take_turns_on_a_directory_of_the_users() {
+fn mcp_concurrent_calls_on_a_user_directory_keep_all_changes() {
     let lab = lab();
     let client = Mcp::start(lab.belljar(["mcp", "--workspace", "."]));
     let code = |n: u32| format!("import fs from 'node:fs'; fs.appendFileSync('log', '{n}')");
@@ -198,7 +198,7 @@ fn calls_that_come_together_take_turns_on_a_directory_of_the_users() {
 }
 
 #[test]
-fn a_directory_that_is_only_read_stays_as_it_is() {
+fn code_in_read_only_mode_cannot_change_the_workspace() {
     let lab = lab();
     lab.write("kept.txt", "old\n");
     let options = ["--workspace", ".", "--mode", "read-only"];

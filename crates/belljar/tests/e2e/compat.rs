@@ -384,53 +384,53 @@ fn difference(row: &Row) -> Option<String> {
 }
 
 #[test]
-fn at_least_forty_programs_are_in_the_table() {
+fn compatibility_table_has_at_least_forty_programs() {
     let rows: usize = REQUIRED.iter().map(|rows| rows.len()).sum();
     assert!(rows >= 40, "only {rows}");
 }
 
 #[test]
-fn shells() {
+fn shells_produce_the_expected_output_in_a_box() {
     check(SHELLS);
 }
 
 #[test]
-fn programs_for_files() {
+fn file_tools_produce_the_expected_output_in_a_box() {
     check(FILES);
 }
 
 #[test]
-fn git() {
+fn git_produces_the_expected_output_in_a_box() {
     check(GIT);
 }
 
 #[test]
-fn python() {
+fn python_produces_the_expected_output_in_a_box() {
     check(PYTHON);
 }
 
 #[test]
-fn node() {
+fn node_produces_the_expected_output_in_a_box() {
     check(NODE);
 }
 
 #[test]
-fn compilers_and_languages() {
+fn compilers_and_interpreters_produce_the_expected_output_in_a_box() {
     check(COMPILERS);
 }
 
 #[test]
-fn programs_that_look_at_the_system() {
+fn system_information_tools_produce_the_expected_output_in_a_box() {
     check(SYSTEM);
 }
 
 #[test]
-fn servers_and_their_clients() {
+fn servers_and_clients_produce_the_expected_output_in_a_box() {
     check(SERVERS);
 }
 
 #[test]
-fn programs_that_some_machines_have() {
+fn optional_programs_produce_the_expected_output_where_installed() {
     let host = lab();
     let find =
         "command -v \"$0\" > /dev/null || ls /usr/lib/postgresql/*/bin/\"$0\" > /dev/null 2>&1";
@@ -448,7 +448,7 @@ fn toolchain() -> Option<PathBuf> {
 }
 
 #[test]
-fn rust_is_compiled_and_run() {
+fn rustc_and_cargo_compile_and_run_programs_in_a_box() {
     let Some(toolchain) = toolchain() else {
         assert!(!is_root(), "cargo is not beside a rustc");
         return skip("this user cannot read the toolchain");
@@ -470,7 +470,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn ten_megabytes_of_output_arrive_byte_for_byte() {
+fn run_passes_ten_megabytes_of_output_unchanged() {
     let lab = lab();
     let bytes = noise(10 << 20);
     lab.write("noise", &bytes);
@@ -480,7 +480,7 @@ fn ten_megabytes_of_output_arrive_byte_for_byte() {
 }
 
 #[test]
-fn five_megabytes_of_input_arrive_byte_for_byte() {
+fn run_passes_five_megabytes_of_input_unchanged() {
     let lab = lab();
     let bytes = noise(5 << 20);
     let ended = lab.bash("cat > copy; wc -c < copy; cat copy").input(bytes.clone()).run();

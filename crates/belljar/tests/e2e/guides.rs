@@ -105,34 +105,34 @@ fn execute(lab: &Lab, guide: &str) -> usize {
 }
 
 #[test]
-fn the_guide_of_the_network_does_what_it_says() {
+fn network_guide_commands_produce_the_documented_output() {
     let count = execute(&lab(), include_str!("../../../../docs/guide/network.md"));
     assert!(count >= 6, "{count} blocks");
 }
 
 #[test]
-fn the_guide_of_secrets_does_what_it_says() {
+fn secrets_guide_commands_produce_the_documented_output() {
     let lab = lab();
     let count = execute(&lab, include_str!("../../../../docs/guide/secrets.md"));
     assert!(count >= 6, "{count} blocks");
 }
 
 #[test]
-fn the_guide_of_mcp_does_what_it_says() {
+fn mcp_guide_commands_produce_the_documented_output() {
     let lab = lab();
     let count = execute(&lab, include_str!("../../../../docs/guide/mcp.md"));
     assert!(count >= 4, "{count} blocks");
 }
 
 #[test]
-fn the_guide_of_code_mode_does_what_it_says() {
+fn code_mode_guide_commands_produce_the_documented_output() {
     let count = execute(&lab(), include_str!("../../../../docs/guide/code-mode.md"));
     assert!(count >= 6, "{count} blocks");
 }
 
 /// With the real Claude Code, and a model that answers for its vendor's host.
 #[test]
-fn the_guide_of_agents_does_what_it_says() {
+fn agents_guide_commands_produce_the_documented_output() {
     let (lab, authority) = (lab(), Authority::new());
     let write =
         json!({ "file_path": "/workspace/greeting.txt", "content": "hello from the box\n" });
@@ -160,7 +160,7 @@ fn the_guide_of_agents_does_what_it_says() {
 }
 
 #[test]
-fn a_guide_that_is_wrong_is_found_out() {
+fn guide_check_fails_on_wrong_output_or_a_failed_command() {
     assert!(fits("a…c", "abc") && fits("…", "") && fits("a…b…", "a b c") && fits("a", "a"));
     assert!(!fits("a…c", "abcd") && !fits("a…b…d", "a d") && !fits("a", "ab"));
     let guide = "x\n```sh\nbelljar --version\n```\n```text\nbelljar 0…\n```\n```toml\nx = 1\n```\n";

@@ -200,7 +200,7 @@ fn use_tools(lab: &Lab) {
 }
 
 #[test]
-fn logs_of_all_roles_at_trace_have_a_hundred_lines_each_and_no_secret() {
+fn logs_at_trace_level_have_100_lines_per_role_and_no_secret() {
     let (lab, upstream) = site();
     use_network(&lab, &upstream);
     use_box(&lab);
@@ -229,7 +229,7 @@ fn logs_of_all_roles_at_trace_have_a_hundred_lines_each_and_no_secret() {
 }
 
 #[test]
-fn search_for_a_value_finds_each_of_its_forms() {
+fn log_search_finds_each_encoded_form_of_a_value() {
     let encoded = |before: &str| STANDARD.encode(format!("{before}{SECRET} and more"));
     let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
     let percent = "real-secret%2F9f%2B4k%3DZq~0123456789".to_owned();
@@ -242,7 +242,7 @@ fn search_for_a_value_finds_each_of_its_forms() {
 }
 
 #[test]
-fn log_without_its_variable_is_not_written() {
+fn log_is_not_written_without_the_variable_belljar_log() {
     let lab = lab();
     let dir = log_dir(&lab);
     let quiet = |args: &[&str]| lab.belljar(args).without_env("BELLJAR_LOG");
@@ -262,7 +262,7 @@ fn log_without_its_variable_is_not_written() {
 }
 
 #[test]
-fn log_variable_with_a_wrong_value_exits_2_and_names_the_values() {
+fn invalid_log_variables_are_named_with_exit_code_2() {
     let lab = lab();
     let run = |value: &str| lab.bash("true").env("BELLJAR_LOG", value).run();
     run("loud").complains(2, "BELLJAR_LOG: one of error, warn, info, debug, trace");
@@ -275,7 +275,7 @@ fn log_variable_with_a_wrong_value_exits_2_and_names_the_values() {
 }
 
 #[test]
-fn log_in_json_has_the_ids_of_run_and_box_and_is_for_its_owner_only() {
+fn json_log_contains_run_and_box_ids_and_is_readable_only_by_its_owner() {
     let lab = lab();
     logged(&lab, "trace,json", &["up", "task", "--", "sleep", "1000"]).succeed();
     logged(&lab, "trace,json", &["exec", "task", "--", "true"]).succeed();

@@ -22,7 +22,7 @@ fn site(more: &str) -> (Lab, Authority, Upstream) {
 }
 
 #[test]
-fn a_signal_to_the_whole_group_leaves_the_network_to_the_end() {
+fn sigterm_to_the_process_group_keeps_the_network_until_the_program_ends() {
     let (lab, _, upstream) = site("");
     lab.write(
         "late.sh",
@@ -41,7 +41,7 @@ wait $!"#;
 }
 
 #[test]
-fn a32_a_broker_that_is_killed_leaves_the_box_in_the_dark() {
+fn a32_box_has_no_network_after_its_broker_is_killed() {
     let (lab, _, upstream) = site("");
     let script = "curl -sS -o /dev/null https://api.example.com/ && echo one; read -r; \
                   curl -sS -m 5 -o /dev/null https://api.example.com/; echo $?";

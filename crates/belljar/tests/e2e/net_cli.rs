@@ -144,7 +144,7 @@ fn record_a_day(books: &Books, hostile: &str) {
 }
 
 #[test]
-fn every_request_has_one_line() {
+fn net_log_prints_one_line_per_request() {
     let lab = lab();
     net(&lab, ["log"]).run().complains(2, "no ledger yet");
     let other = run(&lab, &[]);
@@ -181,7 +181,7 @@ fn every_request_has_one_line() {
 }
 
 #[test]
-fn programs_get_one_object_per_line() {
+fn net_log_json_prints_one_object_per_line() {
     let lab = lab();
     let id = run(&lab, &[]);
     record_a_day(&Books::of(&lab, &id), "evil");
@@ -208,7 +208,7 @@ fn programs_get_one_object_per_line() {
 }
 
 #[test]
-fn f13_no_name_path_or_alarm_steers_a_terminal() {
+fn f13_net_log_escapes_control_characters_in_names_paths_and_alarms() {
     let lab = lab();
     let id = run(&lab, &[]);
     let hostile = "\u{1b}]0;evil\u{7}\u{202e}\u{2028}\0\n/x";
@@ -223,7 +223,7 @@ fn f13_no_name_path_or_alarm_steers_a_terminal() {
 }
 
 #[test]
-fn following_ends_with_the_run() {
+fn net_log_follow_ends_with_the_run() {
     let lab = lab();
     let mut box_ = lab.json(&["--name", "live"], "read line").open_input().start();
     belljar_testkit::eventually("the run is on record", || {
@@ -261,7 +261,7 @@ fn following_ends_with_the_run() {
 }
 
 #[test]
-fn following_ends_when_the_run_was_killed() {
+fn net_log_follow_ends_when_the_run_is_killed() {
     let lab = lab();
     let box_ = lab.json(&[], "read line").open_input().start();
     belljar_testkit::eventually("the run is on record", || {
@@ -331,7 +331,7 @@ paths = ["/"]
 "#;
 
 #[test]
-fn what_was_denied_becomes_the_narrowest_rules() {
+fn net_learn_turns_denied_requests_into_the_narrowest_rules() {
     let lab = lab();
     let old = "# mine\n[template.default]\nuser = 1000 # as at home\n";
     let file = write_operators(&lab, old);
@@ -372,7 +372,7 @@ fn what_was_denied_becomes_the_narrowest_rules() {
 }
 
 #[test]
-fn rules_go_where_the_operator_says() {
+fn net_learn_writes_rules_into_the_chosen_template_and_file() {
     let lab = lab();
     let id = run(&lab, &["--name", "wishes"]);
     let books = Books::of(&lab, &id);
@@ -401,7 +401,7 @@ fn rules_go_where_the_operator_says() {
 }
 
 #[test]
-fn c08_a_projects_file_is_never_written() {
+fn c08_net_learn_never_writes_the_file_of_a_project() {
     let lab = lab();
     let id = run(&lab, &[]);
     let books = Books::of(&lab, &id);
@@ -422,7 +422,7 @@ fn c08_a_projects_file_is_never_written() {
 }
 
 #[test]
-fn what_a_full_run_did_becomes_rules() {
+fn net_learn_turns_requests_of_a_full_network_run_into_rules() {
     let lab = lab();
     let id = run(&lab, &[]);
     let books = Books::of(&lab, &id);
@@ -444,7 +444,7 @@ fn what_a_full_run_did_becomes_rules() {
 const TOKEN: &str = "tok-4f1dB7c0ffee4f1dB7c0ffee";
 
 #[test]
-fn a_real_run_is_logged_and_taught_from() {
+fn net_log_and_net_learn_work_on_the_requests_of_a_real_run() {
     let (lab, authority) = (lab(), Authority::new());
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     let connect = upstream.address();
@@ -505,7 +505,7 @@ fn a_real_run_is_logged_and_taught_from() {
 }
 
 #[test]
-fn requests_of_tool_servers_are_shown_by_purpose_and_counted_otherwise() {
+fn net_log_shows_tool_server_requests_by_purpose_and_otherwise_counts_them() {
     let lab = lab();
     let own = run(&lab, &[]);
     Books::of(&lab, &own).deny("GET", ("own.example", 443, "/"), "no-rule: no rule");

@@ -28,7 +28,7 @@ fn broker_of(supervisor: i32) -> i32 {
 }
 
 #[test]
-fn a32_without_its_broker_a_box_is_dark() {
+fn a32_box_refuses_connections_at_once_after_its_broker_is_killed() {
     let (lab, upstream) = site();
     let at = "--resolve api.example.com:443:203.0.113.1 https://api.example.com/";
     // The same address all the time, so that the connection itself is what is refused.
@@ -56,7 +56,7 @@ fn a32_without_its_broker_a_box_is_dark() {
 }
 
 #[test]
-fn a32_a_broker_without_descriptors_serves_again_when_it_has_some() {
+fn a32_broker_out_of_descriptors_serves_requests_again_when_connections_close() {
     let (lab, upstream) = site();
     let script = "hold() { for i in $(seq 100); do exec {fd}<>/dev/tcp/203.0.113.1/443; done; sleep 5; }; \
          hold & hold & hold & sleep 2; \

@@ -142,7 +142,7 @@ pub(crate) fn with_shop() -> (Lab, Upstream) {
 }
 
 #[test]
-fn programs_as_models_write_them_give_what_other_engines_give() {
+fn code_mode_runs_200_typical_programs_with_the_results_of_node_or_deno() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut programs: Vec<Program> = std::fs::read_dir(dir)
         .expect("the programs")

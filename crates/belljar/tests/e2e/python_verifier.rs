@@ -273,7 +273,7 @@ fn spread(from: usize, to: usize, count: usize) -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn python_and_belljar_agree_on_every_part_of_the_log() {
+fn python_verifier_agrees_with_belljar_on_changed_bytes_of_the_log() {
     let made = make();
     let mut cases = vec![made.asked("as it is", &[], true)];
     cases.extend([0, 14, 15, 16, 31, 32, 63].map(|at| made.flip(LOG, at, Some(false))));
@@ -293,7 +293,7 @@ fn python_and_belljar_agree_on_every_part_of_the_log() {
 }
 
 #[test]
-fn python_and_belljar_agree_on_what_was_cut_and_moved() {
+fn python_verifier_agrees_with_belljar_on_truncated_and_reordered_logs() {
     let made = make();
     let (log, batches) = (&made.now[LOG], made.batches());
     let (header, last) = (&log[..64], batches[batches.len() - 1]);
@@ -343,7 +343,7 @@ fn python_and_belljar_agree_on_what_was_cut_and_moved() {
 }
 
 #[test]
-fn python_and_belljar_agree_on_the_anchor_and_what_is_from_elsewhere() {
+fn python_verifier_agrees_with_belljar_on_damaged_or_foreign_anchors_and_checkpoints() {
     let made = make();
     let stranger = lab();
     stranger.bash("true").run().expect(0);
@@ -431,7 +431,7 @@ fn python_and_belljar_agree_on_the_anchor_and_what_is_from_elsewhere() {
 }
 
 #[test]
-fn python_and_belljar_agree_on_bodies_and_salts() {
+fn python_verifier_agrees_with_belljar_on_damaged_bodies_and_salts() {
     let made = make();
     let salts = &made.now[SALTS];
     let body = made.body();
@@ -461,7 +461,7 @@ fn python_and_belljar_agree_on_bodies_and_salts() {
 }
 
 #[test]
-fn python_and_belljar_agree_on_receipts() {
+fn python_verifier_agrees_with_belljar_on_intact_and_changed_receipts() {
     let made = make();
     let lab = &made.lab;
     let receipt = |run: &str, options: &[&str]| {
@@ -522,7 +522,7 @@ fn python_and_belljar_agree_on_receipts() {
 }
 
 #[test]
-fn the_verifier_in_python_says_what_is_wrong_and_where() {
+fn python_verifier_reports_the_damage_and_its_position() {
     let made = make();
     let home = made.lab.dir().join("copy");
     let mut files = made.now.clone();

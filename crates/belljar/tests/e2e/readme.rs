@@ -15,7 +15,7 @@ fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
 }
 
 #[test]
-fn the_settings_for_mcp_clients_start_a_server_that_runs_programs() {
+fn readme_mcp_settings_start_a_server_that_runs_programs() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
     let settings: Value = serde_json::from_str(block(&readme, "## Code mode", "json")).unwrap();

@@ -27,31 +27,31 @@ fn exits(options: &[&str], script: &str, code: i32, reason: &str) {
 }
 
 #[test]
-fn the_exit_code_is_the_programs_own() {
+fn run_exits_with_the_exit_code_of_the_program() {
     exits(&[], "exit 0", 0, "exited");
     exits(&[], "exit 7", 7, "exited");
     exits(&[], "exit 255", 255, "exited");
 }
 
 #[test]
-fn a_signal_shows_as_a_shell_would_show_it() {
+fn run_exits_with_128_plus_the_signal_that_killed_the_program() {
     exits(&[], "kill -TERM $$", 143, "signaled");
     exits(&[], "kill -KILL $$", 137, "signaled");
     exits(&[], "kill -SEGV $$", 139, "signaled");
 }
 
 #[test]
-fn the_deadline_ends_a_program_with_124() {
+fn run_exits_with_124_at_the_timeout() {
     exits(&["--timeout", "200ms"], "sleep 60", 124, "timeout");
 }
 
 #[test]
-fn a_limit_ends_a_program_with_137() {
+fn run_exits_with_137_at_the_output_limit() {
     exits(&["--output-limit", "1KiB"], "yes", 137, "output");
 }
 
 #[test]
-fn what_cannot_be_executed_is_126() {
+fn run_exits_with_126_when_the_program_cannot_be_executed() {
     let lab = lab();
     let plain = lab.write("plain", "text");
     for program in ["./plain", "/usr", "/etc/hosts"] {
@@ -62,7 +62,7 @@ fn what_cannot_be_executed_is_126() {
 }
 
 #[test]
-fn what_is_not_there_is_127() {
+fn run_exits_with_127_when_the_program_is_not_found() {
     let lab = lab();
     for program in ["no-such-program", "./no-such-program", "/no/such/program", ""] {
         let ended = lab.belljar(["run", "--json", "--", program]).run();
@@ -72,7 +72,7 @@ fn what_is_not_there_is_127() {
 }
 
 #[test]
-fn a_box_that_cannot_be_is_125() {
+fn run_exits_with_125_when_a_mount_source_is_missing_or_a_device() {
     let lab = lab();
     let device = lab.belljar(["run", "--mount", "/dev/null:/x", "--", "true"]).run();
     device.complains(125, "device");
@@ -81,7 +81,7 @@ fn a_box_that_cannot_be_is_125() {
 }
 
 #[test]
-fn wrong_usage_is_2_and_nothing_is_run() {
+fn run_with_invalid_arguments_exits_with_2_and_starts_no_run() {
     let lab = lab();
     let wrong: [(&[&str], &str); 9] = [
         (&["run"], "CMD"),
@@ -103,26 +103,26 @@ fn wrong_usage_is_2_and_nothing_is_run() {
 // ---- Streams
 
 #[test]
-fn the_three_streams_pass_through_apart() {
+fn run_passes_stdin_stdout_and_stderr_separately() {
     let ended = lab().bash("cat; echo error >&2; echo out").input("in\n").run();
     assert_eq!((ended.code(), ended.out(), ended.err()), (0, "in\nout".into(), "error".into()));
 }
 
 #[test]
-fn the_end_of_the_input_is_the_end_of_the_input() {
+fn run_passes_the_end_of_input_to_the_program() {
     let lab = lab();
     let live = lab.bash("wc -c").open_input().start();
     assert_eq!(live.wait().expect(0), "0"); // `wait` closes it
 }
 
 #[test]
-fn a_program_that_reads_nothing_does_not_hold_up_the_end() {
+fn run_ends_when_the_program_exits_without_reading_its_input() {
     let ended = lab().bash("exit 3").input(vec![b'x'; 1 << 20]).run();
     assert_eq!(ended.code(), 3);
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_program() {
+fn run_exits_with_141_when_the_reader_of_its_output_exits() {
     let lab = lab();
     let pipe = r#""$BELLJAR" run -- yes 2>err | head -1; echo ${PIPESTATUS[0]}; cat err"#;
     assert_eq!(lab.program("bash").args(["-c", pipe]).succeed(), "y\n141");
@@ -131,7 +131,7 @@ fn a_reader_that_goes_away_ends_the_program() {
 // ---- The result
 
 #[test]
-fn the_result_tells_everything() {
+fn run_json_result_has_exit_code_limits_layers_and_counts() {
     let lab = lab();
     let script = "cat > /dev/null; echo 12345; echo 123 >&2; echo > new; rm old";
     lab.write("old", "");
@@ -170,7 +170,7 @@ fn the_result_tells_everything() {
 }
 
 #[test]
-fn output_without_a_newline_does_not_touch_the_result() {
+fn run_json_result_is_on_its_own_line_after_output_without_a_newline() {
     let ended = lab().json(&[], r#"printf '{"reason":"forged"} '"#).run();
     assert_eq!(ended.result()["reason"], "exited");
     assert!(ended.out().starts_with(r#"{"reason":"forged"} "#));
@@ -194,7 +194,7 @@ fn signals_to_the_supervisor_reach_the_program() {
 }
 
 #[test]
-fn a_program_that_does_not_care_for_signals_is_ended_by_them() {
+fn signals_to_the_supervisor_end_a_program_without_handlers() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let lab = lab();
         let live = lab.json(&[], "echo ready; exec sleep 1000").start();
@@ -208,7 +208,7 @@ fn a_program_that_does_not_care_for_signals_is_ended_by_them() {
 
 /// As from a terminal: a shell goes on when only it was interrupted and not what it waits for.
 #[test]
-fn an_interrupt_reaches_the_children_too() {
+fn interrupt_of_the_supervisor_reaches_child_processes_of_the_program() {
     let lab = lab();
     let live = lab.bash("echo ready; sleep 1000; echo went on").start();
     live.says("ready");
@@ -217,7 +217,7 @@ fn an_interrupt_reaches_the_children_too() {
 }
 
 #[test]
-fn a_person_who_insists_ends_a_program_that_ignores_them() {
+fn third_interrupt_kills_a_program_that_ignores_signals() {
     let lab = lab();
     let live = lab.json(&[], &format!("trap '' INT TERM; {WAITING}")).start();
     live.says("ready");
@@ -237,7 +237,7 @@ fn a_person_who_insists_ends_a_program_that_ignores_them() {
 }
 
 #[test]
-fn what_runs_in_the_background_ends_with_the_program() {
+fn background_processes_of_a_run_end_with_its_program() {
     let lab = lab();
     let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000 & read; echo over";
     let live = lab.bash(script).open_input().start();
@@ -256,7 +256,7 @@ fn what_runs_in_the_background_ends_with_the_program() {
 // ---- The workspace
 
 #[test]
-fn a_workspace_may_be_relative_or_behind_a_link() {
+fn run_accepts_a_workspace_that_is_relative_or_a_symbolic_link() {
     let lab = lab();
     lab.write("sub/f", "here");
     symlink("sub", lab.workspace().join("link")).unwrap();
@@ -267,7 +267,7 @@ fn a_workspace_may_be_relative_or_behind_a_link() {
 }
 
 #[test]
-fn a_workspace_that_holds_the_home_must_be_named() {
+fn run_requires_the_workspace_option_for_a_directory_that_contains_the_home() {
     let lab = lab();
     lab.bash("true").cwd(lab.dir()).run().complains(2, "home directory");
     let named = lab.belljar(["run", "--workspace", ".", "--", "ls"]).cwd(lab.dir());

@@ -73,7 +73,7 @@ fn assert_nowhere_in_clear(lab: &Lab) {
 }
 
 #[test]
-fn a_secret_is_set_listed_tested_and_removed() {
+fn secret_is_set_listed_tested_and_removed() {
     let lab = lab();
     config(&lab, DECLARED);
     let ended = secret(&lab, &["set", "tracker"]).input(format!("{CANARY}\n")).run();
@@ -108,7 +108,7 @@ fn a_secret_is_set_listed_tested_and_removed() {
 }
 
 #[test]
-fn what_is_done_to_secrets_is_on_record() {
+fn secret_set_and_rm_are_recorded_in_the_ledger() {
     let lab = lab();
     config(&lab, DECLARED);
     set(&lab, "tracker", CANARY);
@@ -124,7 +124,7 @@ fn what_is_done_to_secrets_is_on_record() {
 }
 
 #[test]
-fn a_value_comes_from_a_variable_a_file_or_a_command() {
+fn secret_set_reads_the_value_from_a_variable_file_or_command() {
     let lab = lab();
     let file = lab.dir().join("value");
     fs::write(&file, format!("{CANARY}\r\n")).unwrap();
@@ -153,7 +153,7 @@ fn a_value_comes_from_a_variable_a_file_or_a_command() {
 }
 
 #[test]
-fn what_is_no_value_is_refused_and_not_repeated() {
+fn secret_set_refuses_invalid_values_without_printing_them() {
     let lab = lab();
     for (value, says) in [
         (Vec::new(), "is empty"),
@@ -179,7 +179,7 @@ fn what_is_no_value_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn b19_no_command_gives_a_value_back() {
+fn b19_secret_commands_never_print_a_value() {
     let lab = lab();
     config(&lab, DECLARED);
     set(&lab, "tracker", CANARY);
@@ -196,7 +196,7 @@ fn b19_no_command_gives_a_value_back() {
 }
 
 #[test]
-fn b16_a_prompt_shows_nothing_and_gives_the_terminal_back() {
+fn b16_secret_prompt_hides_the_input_and_restores_the_terminal() {
     let lab = lab();
     let script = r#""$BELLJAR" secret set s; echo "ended $?"; read"#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
@@ -217,7 +217,7 @@ fn b16_a_prompt_shows_nothing_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_long_value_can_be_pasted_and_two_lines_cannot() {
+fn secret_prompt_accepts_a_long_line_and_refuses_two_lines() {
     let lab = lab();
     let prompt = |typed: &str| {
         let script =
@@ -240,7 +240,7 @@ fn a_long_value_can_be_pasted_and_two_lines_cannot() {
 }
 
 #[test]
-fn a_signal_at_the_prompt_gives_the_terminal_back() {
+fn secret_prompt_restores_the_terminal_after_a_signal() {
     let lab = lab();
     for (keys, code) in [("\x03", 130), ("\x1c", 131)] {
         let script = r#"trap : INT QUIT; "$BELLJAR" secret set s; echo "ended $?"; read"#;
@@ -259,7 +259,7 @@ fn a_signal_at_the_prompt_gives_the_terminal_back() {
 }
 
 #[test]
-fn b16_a_vault_that_others_can_read_is_not_used() {
+fn b16_vault_files_readable_by_others_are_refused() {
     let lab = lab();
     config(&lab, DECLARED);
     set(&lab, "tracker", CANARY);
@@ -280,7 +280,7 @@ fn b16_a_vault_that_others_can_read_is_not_used() {
 }
 
 #[test]
-fn b16_a_changed_or_swapped_file_does_not_open() {
+fn b16_changed_or_swapped_vault_file_is_not_decrypted() {
     let lab = lab();
     config(&lab, DECLARED);
     set(&lab, "tracker", CANARY);
@@ -306,7 +306,7 @@ fn b16_a_changed_or_swapped_file_does_not_open() {
 }
 
 #[test]
-fn the_key_can_come_from_a_command() {
+fn vault_key_can_come_from_a_command() {
     let lab = lab();
     let key = lab.dir().join("keyring");
     fs::write(&key, "0123456789abcdef0123456789abcdef0123456789abcdef\n").unwrap();
@@ -336,7 +336,7 @@ fn the_key_can_come_from_a_command() {
 }
 
 #[test]
-fn nothing_is_set_or_removed_that_cannot_be_recorded() {
+fn secret_set_and_rm_are_refused_when_the_ledger_cannot_be_written() {
     let lab = lab();
     set(&lab, "one", CANARY);
     let log = lab.state().join("ledger/events.log");
@@ -355,7 +355,7 @@ fn nothing_is_set_or_removed_that_cannot_be_recorded() {
 }
 
 #[test]
-fn a_pair_of_keys_is_checked_when_it_is_set() {
+fn secret_set_checks_the_format_of_a_sigv4_key_pair() {
     let lab = lab();
     config(&lab, "[secret.aws]\nkind = \"sigv4\"\nhosts = [\"bucket.s3.amazonaws.com\"]\n");
     let ended = secret(&lab, &["set", "aws"]).input("AKIAIOSFODNN7EXAMPLE").run();

@@ -42,7 +42,7 @@ fn draft(code: &str, description: &str) -> Draft {
 }
 
 #[test]
-fn a_skill_is_saved_shown_edited_run_and_removed() {
+fn skill_is_saved_shown_edited_run_and_removed() {
     let lab = lab();
     let file = lab.write("double.ts", "export default (n: number): number => n * 2;\n");
     let file = file.to_str().unwrap();
@@ -67,7 +67,7 @@ fn a_skill_is_saved_shown_edited_run_and_removed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_skill_is_told_with_code_2() {
+fn skill_commands_report_invalid_arguments_with_exit_code_2() {
     let lab = lab();
     let file = lab.write("a.ts", "1\n");
     let file = file.to_str().unwrap();
@@ -88,7 +88,7 @@ fn what_is_wrong_with_a_skill_is_told_with_code_2() {
 }
 
 #[test]
-fn f10_what_a_model_saved_waits_until_the_operator_approves_it() {
+fn f10_skill_saved_by_a_model_waits_for_approval_of_the_operator() {
     let lab = lab();
     let wanting = "/** @hosts api.example.com */\nexport default 1";
     saved_by_a_model(&lab, "spy", draft(wanting, "Harmless"));
@@ -107,7 +107,7 @@ fn f10_what_a_model_saved_waits_until_the_operator_approves_it() {
 }
 
 #[test]
-fn f10_a_skill_reaches_what_it_wants_and_nothing_else() {
+fn f10_skill_reaches_only_its_declared_hosts() {
     let lab = lab();
     let authority = Authority::new();
     let upstream = Upstream::echo(&authority, &["a.example.com", "b.example.com"]);
@@ -129,7 +129,7 @@ fn f10_a_skill_reaches_what_it_wants_and_nothing_else() {
 }
 
 #[test]
-fn f13_g02_what_a_model_chose_is_printed_safely() {
+fn f13_g02_skill_and_api_commands_escape_control_characters_chosen_by_a_model() {
     let lab = lab();
     let nasty = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}\u{200b}";
     let code = format!("/** @hosts a.example */ // {nasty}\nexport default '{nasty}'");
@@ -179,7 +179,7 @@ fn f13_g02_what_a_model_chose_is_printed_safely() {
 }
 
 #[test]
-fn a_service_is_added_behind_what_the_file_has() {
+fn api_add_appends_a_section_and_keeps_the_rest_of_the_file() {
     let lab = lab();
     let before = "# mine\n[template.x] # as it was\nmemory = '1GiB'";
     let file = lab.configure(before);
@@ -213,7 +213,7 @@ fn a_service_is_added_behind_what_the_file_has() {
 }
 
 #[test]
-fn c08_no_service_is_written_into_a_projects_file() {
+fn c08_api_add_refuses_to_write_the_file_of_a_project() {
     let lab = lab();
     let project = lab.write("belljar.toml", "[template.x]\nmemory = '1GiB'\n");
     let file = project.to_str().unwrap();

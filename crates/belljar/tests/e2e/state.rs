@@ -24,7 +24,7 @@ fn changed(lab: &Lab, options: &[&str]) -> String {
 // ---- A full disk
 
 #[test]
-fn state_on_a_full_disk_can_be_read_and_a_run_says_to_make_room() {
+fn run_on_a_full_disk_reports_it_and_runs_can_still_be_listed() {
     let lab = lab();
     let script = "mount -t tmpfs -o size=1m none \"$BELLJAR_HOME\"
         run() { \"$BELLJAR\" run -- true 2>&1; echo \"$1: exit $?\"; }
@@ -59,7 +59,7 @@ fn state_on_a_full_disk_can_be_read_and_a_run_says_to_make_room() {
 // ---- Runs
 
 #[test]
-fn runs_are_listed_newest_first_with_how_they_ended() {
+fn runs_lists_runs_newest_first_with_reason_and_review() {
     let lab = lab();
     lab.bash("exit 3").run().expect(3);
     lab.belljar(["run", "--name", "second", "--timeout", "100ms", "--", "sleep", "1000"]).run();
@@ -83,7 +83,7 @@ fn runs_are_listed_newest_first_with_how_they_ended() {
 }
 
 #[test]
-fn runs_belong_to_their_directory() {
+fn runs_lists_only_runs_of_the_current_directory_without_all() {
     let lab = lab();
     let other = lab.dir().join("other");
     fs::create_dir(&other).unwrap();
@@ -103,7 +103,7 @@ fn runs_belong_to_their_directory() {
 }
 
 #[test]
-fn two_boxes_share_a_workspace_and_do_not_see_each_other() {
+fn two_runs_on_one_workspace_do_not_see_each_others_changes() {
     let lab = lab();
     lab.write("f", "host\n");
     let script = "echo $0 >> f; touch made-by-$0; echo ready; read; cat f; ls";
@@ -122,7 +122,7 @@ fn two_boxes_share_a_workspace_and_do_not_see_each_other() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_not_thrown_away() {
+fn discard_refuses_a_run_that_is_still_running() {
     let lab = lab();
     let live = lab.bash("echo x > f; echo ready; read; exit 0").open_input().start();
     live.says("ready");
@@ -135,7 +135,7 @@ fn a_run_that_goes_on_is_not_thrown_away() {
 // ---- Where the state is
 
 #[test]
-fn a_state_directory_that_cannot_be_is_named() {
+fn run_names_an_unusable_state_directory() {
     let lab = lab();
     let file = lab.write("file", "");
     for place in [Path::new("/proc/belljar"), &file, &file.join("beneath")] {
@@ -146,7 +146,7 @@ fn a_state_directory_that_cannot_be_is_named() {
 }
 
 #[test]
-fn the_state_has_a_place_by_default() {
+fn state_directory_defaults_to_xdg_state_home_or_the_home_directory() {
     let lab = lab();
     let home = || lab.bash("true").without_env("BELLJAR_HOME");
     home().succeed();
@@ -169,7 +169,7 @@ fn operator(lab: &Lab, text: &str) -> PathBuf {
 }
 
 #[test]
-fn templates_come_from_the_operator() {
+fn run_uses_templates_of_the_operators_configuration() {
     let lab = lab();
     operator(&lab, "[template.small]\nmemory = \"64MiB\"\nenv = [\"FROM=template\"]\nuser = 0\n");
     let ended = lab.json(&["--template", "small", "--pids", "99"], "echo $FROM; id -u").run();
@@ -187,7 +187,7 @@ fn templates_come_from_the_operator() {
 }
 
 #[test]
-fn another_file_replaces_the_operators() {
+fn config_option_replaces_the_operators_configuration_file() {
     let lab = lab();
     operator(&lab, "[template.default]\nmemory = \"64MiB\"\n");
     let other = lab.dir().join("other.toml");
@@ -202,7 +202,7 @@ fn another_file_replaces_the_operators() {
 }
 
 #[test]
-fn mistakes_are_named_with_file_line_and_key() {
+fn configuration_errors_are_reported_with_file_line_and_key() {
     let lab = lab();
     for (text, line, about) in [
         ("[template.a]\nmemroy = \"1GiB\"\n", 2, "unknown key `memroy`; did you mean `memory`?"),
@@ -227,7 +227,7 @@ fn mistakes_are_named_with_file_line_and_key() {
 // ---- Shells and the manual
 
 #[test]
-fn completions_are_what_their_shells_can_read() {
+fn completion_scripts_have_valid_syntax_for_bash_zsh_and_fish() {
     let lab = lab();
     for (shell, check) in
         [("bash", ["bash", "-n"]), ("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"])]
@@ -243,7 +243,7 @@ fn completions_are_what_their_shells_can_read() {
 }
 
 #[test]
-fn completions_complete() {
+fn bash_completion_completes_an_option_of_run() {
     let lab = lab();
     let script = r#"source <("$BELLJAR" completions bash)
         COMP_WORDS=(belljar run --no-w); COMP_CWORD=2; _belljar belljar --no-w run; echo "${COMPREPLY[@]}""#;
@@ -251,7 +251,7 @@ fn completions_complete() {
 }
 
 #[test]
-fn the_manual_page_renders() {
+fn man_page_renders_without_warnings() {
     let lab = lab();
     let file = lab.write("belljar.1", lab.belljar(["man"]).succeed());
     let ended = lab.program("man").args(["--warnings", "-l"]).arg(file).env("MANWIDTH", "80").run();
@@ -263,7 +263,7 @@ fn the_manual_page_renders() {
 }
 
 #[test]
-fn help_and_version_are_there() {
+fn help_and_version_options_print_usage_and_version() {
     let lab = lab();
     assert!(lab.belljar(["--version"]).succeed().starts_with("belljar 0."));
     for command in ["run", "diff", "apply", "discard", "runs", "doctor", "template"] {
@@ -274,7 +274,7 @@ fn help_and_version_are_there() {
 }
 
 #[test]
-fn a_reader_of_lists_may_go_away() {
+fn list_commands_exit_with_0_when_their_reader_closes_the_pipe() {
     let lab = lab();
     changed(&lab, &[]);
     for command in ["runs", "template list", "completions bash", "man"] {

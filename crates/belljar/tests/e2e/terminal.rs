@@ -29,7 +29,7 @@ fn ask(terminal: &mut Terminal, command: &str) -> String {
 }
 
 #[test]
-fn a_shell_has_a_terminal_of_the_box_and_of_the_right_size() {
+fn shell_in_a_box_has_its_own_terminal_of_the_callers_size() {
     let lab = lab();
     let mut terminal = shell(&lab);
     assert_eq!(ask(&mut terminal, "tty"), "/dev/pts/0");
@@ -42,7 +42,7 @@ fn a_shell_has_a_terminal_of_the_box_and_of_the_right_size() {
 }
 
 #[test]
-fn a_shell_controls_its_jobs() {
+fn shell_in_a_box_has_job_control() {
     let lab = lab();
     let mut terminal = shell(&lab);
     assert!(ask(&mut terminal, "sleep 1000 &").starts_with("[1] "));
@@ -71,7 +71,7 @@ fn bring_back(terminal: &mut Terminal) {
 }
 
 #[test]
-fn a_new_size_is_seen_inside() {
+fn terminal_resize_reaches_programs_in_the_box() {
     let lab = lab();
     let mut terminal = shell(&lab);
     terminal.types(
@@ -87,7 +87,7 @@ signal.sigwait([signal.SIGWINCH]); print(os.get_terminal_size())'\r",
 }
 
 #[test]
-fn keys_become_signals_and_ends() {
+fn control_keys_send_signals_or_end_of_input_to_the_program() {
     let lab = lab();
     for (keys, code) in [(CTRL_C, Some(130)), (CTRL_D, Some(0)), ("\x1c", Some(131))] {
         let mut terminal = Terminal::start(lab.bash("echo rea''dy; exec cat"), 24, 80);
@@ -100,7 +100,7 @@ fn keys_become_signals_and_ends() {
 }
 
 #[test]
-fn the_terminal_is_given_back_as_it_was() {
+fn run_restores_the_terminal_settings_after_the_program_ends() {
     let lab = lab();
     for script in ["stty raw -echo; exit 0", "stty raw -echo; kill -9 $$", "no-such-program"] {
         // Before and after the box it only waits for a key, so that the settings can be seen.
@@ -125,7 +125,7 @@ fn the_terminal_is_given_back_as_it_was() {
 }
 
 #[test]
-fn colours_pass_and_the_clipboard_is_out_of_reach() {
+fn run_passes_colours_and_removes_clipboard_sequences() {
     let lab = lab();
     let script = r"printf 'a\e[31mred\e[0m\e]52;c;ZXZpbA==\ab\e]0;title\ac\n'";
     for tty in ["--tty", "--no-tty"] {
@@ -138,7 +138,7 @@ fn colours_pass_and_the_clipboard_is_out_of_reach() {
 }
 
 #[test]
-fn a_terminal_can_be_declined_and_demanded() {
+fn run_tty_options_force_or_disable_a_terminal() {
     let lab = lab();
     let script = "tty; [ -t 1 ] || echo pipe";
     let program = lab.belljar(["run", "--no-tty", "--", "bash", "-c", script]);
@@ -148,7 +148,7 @@ fn a_terminal_can_be_declined_and_demanded() {
 }
 
 #[test]
-fn all_output_arrives_before_the_end() {
+fn run_writes_all_terminal_output_before_it_exits() {
     let lab = lab();
     let program = lab.belljar(["run", "--", "seq", "20000"]);
     let (status, screen) = Terminal::start(program, 24, 80).end();
@@ -158,7 +158,7 @@ fn all_output_arrives_before_the_end() {
 }
 
 #[test]
-fn a_terminal_that_is_closed_ends_the_box() {
+fn closing_the_terminal_ends_all_processes_of_the_box() {
     let lab = lab();
     let mut terminal = Terminal::start(
         lab.belljar(["run", "--", "bash", "-c", "echo rea''dy; sleep 1000"]),

@@ -27,7 +27,7 @@ fn findings(program: Program, code: i32) -> Vec<String> {
 }
 
 #[test]
-fn a_sound_ledger_is_said_to_be_sound() {
+fn ledger_verify_reports_an_intact_ledger_as_sound() {
     let lab = lab();
     keep_bodies(&lab);
     run(&lab, &[], "echo x > f; echo out");
@@ -46,7 +46,7 @@ fn a_sound_ledger_is_said_to_be_sound() {
 }
 
 #[test]
-fn h12_a_changed_byte_is_found_and_named() {
+fn h12_ledger_verify_finds_a_changed_byte_and_names_the_file() {
     let lab = lab();
     run(&lab, &[], "true");
     let log = lab.state().join("ledger/events.log");
@@ -64,7 +64,7 @@ fn h12_a_changed_byte_is_found_and_named() {
 }
 
 #[test]
-fn h01_an_older_copy_does_not_fit_a_checkpoint_from_elsewhere() {
+fn h01_ledger_verify_rejects_an_older_copy_against_an_external_checkpoint() {
     let lab = lab();
     run(&lab, &[], "true");
     let (state, copy) = (lab.state(), lab.dir().join("copy"));
@@ -88,7 +88,7 @@ fn h01_an_older_copy_does_not_fit_a_checkpoint_from_elsewhere() {
 }
 
 #[test]
-fn h01_what_was_cut_off_is_missed_also_by_who_only_reads() {
+fn h01_ledger_readers_and_verify_report_a_truncated_or_missing_log() {
     let lab = lab();
     run(&lab, &[], "true");
     let log = lab.state().join("ledger/events.log");
@@ -114,7 +114,7 @@ fn h01_what_was_cut_off_is_missed_also_by_who_only_reads() {
 }
 
 #[test]
-fn what_verify_is_given_is_looked_at_first() {
+fn ledger_verify_checks_the_given_keys_and_checkpoints() {
     let (lab, other) = (lab(), lab());
     run(&lab, &[], "true");
     run(&other, &[], "true");
@@ -135,7 +135,7 @@ fn what_verify_is_given_is_looked_at_first() {
 }
 
 #[test]
-fn h09_a_body_may_only_go_if_the_record_says_so() {
+fn h09_ledger_verify_accepts_a_missing_body_only_after_a_recorded_redaction() {
     let lab = lab();
     keep_bodies(&lab);
     let (kept, private) = (run(&lab, &[], "echo kept"), run(&lab, &[], "echo private"));
@@ -172,7 +172,7 @@ fn h09_a_body_may_only_go_if_the_record_says_so() {
 }
 
 #[test]
-fn old_bodies_are_dropped_and_events_never() {
+fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
     let lab = lab();
     keep_bodies(&lab);
     let id = run(&lab, &[], "head -c 100000 /dev/urandom");
@@ -200,7 +200,7 @@ fn old_bodies_are_dropped_and_events_never() {
 }
 
 #[test]
-fn a_receipt_holds_elsewhere_and_not_after_any_change() {
+fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
     let (lab, elsewhere) = (lab(), lab());
     keep_bodies(&lab);
     let id = run(&lab, &["--name", "proved"], "echo x > f; echo out; exit 3");
@@ -314,7 +314,7 @@ fn record_egress(lab: &Lab, run: &str, hostile: &str) {
 }
 
 #[test]
-fn a_receipt_tells_of_network_secrets_and_changes() {
+fn receipt_lists_network_requests_secrets_alarms_and_changes() {
     let (lab, elsewhere) = (lab(), lab());
     keep_bodies(&lab);
     let id = run(&lab, &[], "echo x > f; echo out");
@@ -359,7 +359,7 @@ fn a_receipt_tells_of_network_secrets_and_changes() {
 }
 
 #[test]
-fn a_new_key_is_vouched_for_by_the_old_one() {
+fn ledger_verifies_with_each_key_after_a_key_rotation() {
     let (lab, elsewhere) = (lab(), lab());
     let id = run(&lab, &[], "true");
     let old = ledger(&lab, ["key", "export"]).succeed();
@@ -380,7 +380,7 @@ fn a_new_key_is_vouched_for_by_the_old_one() {
 }
 
 #[test]
-fn proofs_are_made_and_checked() {
+fn ledger_proofs_verify_and_changed_or_foreign_proofs_fail() {
     let (lab, elsewhere) = (lab(), lab());
     let id = run(&lab, &[], "true");
     let dir = elsewhere.dir().to_owned();
@@ -434,7 +434,7 @@ fn proofs_are_made_and_checked() {
 }
 
 #[test]
-fn h11_an_intent_without_outcome_is_settled_by_a_person() {
+fn h11_ledger_settle_closes_an_intent_without_outcome_after_its_run_ended() {
     let lab = lab();
     let live = lab.bash("echo rea''dy; sleep 1000").start();
     live.says("ready");
@@ -455,7 +455,7 @@ fn h11_an_intent_without_outcome_is_settled_by_a_person() {
 }
 
 #[test]
-fn a_damaged_ledger_goes_on_only_when_a_person_says_so() {
+fn damaged_ledger_refuses_runs_until_ledger_mend_is_confirmed() {
     let lab = lab();
     run(&lab, &[], "true");
     let mend = |args: &[&str]| ledger(&lab, ["mend", "--reason", "the disk lost it"]).args(args);
@@ -481,7 +481,7 @@ fn a_damaged_ledger_goes_on_only_when_a_person_says_so() {
 }
 
 #[test]
-fn h04_several_processes_at_once_keep_one_ledger() {
+fn h04_concurrent_processes_write_one_valid_ledger() {
     let lab = lab();
     let runs: Vec<_> = (0..4).map(|_| lab.bash("echo x").start()).collect();
     let checkpoints: Vec<_> = (0..4).map(|_| ledger(&lab, ["log"]).start()).collect();
@@ -498,7 +498,7 @@ fn h04_several_processes_at_once_keep_one_ledger() {
 }
 
 #[test]
-fn h12_nothing_is_run_applied_or_discarded_that_cannot_be_recorded() {
+fn h12_run_apply_and_discard_are_refused_when_the_ledger_cannot_be_written() {
     let lab = lab();
     let marks = lab.dir().join("marks");
     fs::create_dir(&marks).unwrap();

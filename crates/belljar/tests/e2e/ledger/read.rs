@@ -9,7 +9,7 @@ use super::*;
 use crate::lab;
 
 #[test]
-fn without_a_ledger_there_is_nothing_to_read_and_none_is_made() {
+fn ledger_commands_without_a_ledger_print_nothing_and_create_none() {
     let lab = lab();
     ledger(&lab, ["log"]).run().complains(0, "no ledger yet: `belljar run` begins one");
     assert_eq!(ledger(&lab, ["log", "--json"]).succeed(), "");
@@ -42,7 +42,7 @@ fn without_a_ledger_there_is_nothing_to_read_and_none_is_made() {
 }
 
 #[test]
-fn the_log_lists_what_happened_and_can_be_narrowed() {
+fn ledger_log_lists_all_events_and_applies_its_filters() {
     let lab = lab();
     let first = run(&lab, &["--name", "first"], "exit 3");
     let second = run(&lab, &[], "true");
@@ -94,7 +94,7 @@ fn the_log_lists_what_happened_and_can_be_narrowed() {
 }
 
 #[test]
-fn following_shows_what_is_recorded_from_now_on() {
+fn ledger_log_follow_prints_new_events_until_interrupted() {
     let lab = lab();
     // Also when there is nothing to follow yet.
     let live = ledger(&lab, ["log", "--follow", "--json"]).start();
@@ -118,7 +118,7 @@ fn following_shows_what_is_recorded_from_now_on() {
 }
 
 #[test]
-fn one_event_is_shown_with_causes_effects_and_bodies() {
+fn ledger_show_prints_an_event_with_causes_effects_and_bodies() {
     let lab = lab();
     keep_bodies(&lab);
     let id = run(&lab, &[], "printf 'hello\\n'");
@@ -147,7 +147,7 @@ fn one_event_is_shown_with_causes_effects_and_bodies() {
 }
 
 #[test]
-fn a_body_comes_out_as_it_went_in() {
+fn ledger_get_returns_the_exact_bytes_of_a_body() {
     let lab = lab();
     keep_bodies(&lab);
     let id = run(&lab, &[], &format!("printf '{PRINTF}'"));
@@ -179,7 +179,7 @@ fn a_body_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn what_was_not_kept_is_said_to_be_so() {
+fn ledger_get_and_show_report_that_only_the_hash_was_kept() {
     let lab = lab();
     let id = run(&lab, &[], "echo x");
     let hash = stdout_of(&lab, &id);
@@ -189,7 +189,7 @@ fn what_was_not_kept_is_said_to_be_so() {
 }
 
 #[test]
-fn f13_a_terminal_gets_only_what_draws() {
+fn f13_ledger_get_and_log_escape_control_characters_on_a_terminal() {
     let lab = lab();
     keep_bodies(&lab);
     let text = run(&lab, &[], r"printf 'a\033]0;evil\007\302\23331m\342\200\256b\n\tc'");
@@ -208,7 +208,7 @@ fn f13_a_terminal_gets_only_what_draws() {
 }
 
 #[test]
-fn f13_what_a_box_chose_is_printed_safely_everywhere() {
+fn f13_ledger_commands_escape_control_characters_chosen_by_a_box() {
     let lab = lab();
     keep_bodies(&lab);
     // A NUL cannot be in a path or an argument; everything else can.
@@ -254,7 +254,7 @@ fn f13_what_a_box_chose_is_printed_safely_everywhere() {
 }
 
 #[test]
-fn a_run_is_replayed_step_by_step() {
+fn ledger_replay_prints_the_events_of_a_run_in_order() {
     let lab = lab();
     let id = run(&lab, &["--name", "again"], "exit 4");
     let text = ledger(&lab, ["replay", "again"]).succeed();
@@ -283,7 +283,7 @@ fn a_run_is_replayed_step_by_step() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn ledger_log_on_a_terminal_uses_colours_and_pages_long_output() {
     let lab = lab();
     run(&lab, &[], "true");
     let screen = |program: Program| {

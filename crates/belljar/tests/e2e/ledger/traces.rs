@@ -43,7 +43,7 @@ fn spans(program: Program) -> Vec<Value> {
 }
 
 #[test]
-fn events_go_out_as_lines_of_json() {
+fn ledger_export_writes_one_json_object_per_event() {
     let lab = lab();
     let (first, second) = (run(&lab, &["--name", "first"], "true"), run(&lab, &[], "exit 2"));
     let all = objects(ledger(&lab, ["export"]));
@@ -72,7 +72,7 @@ fn events_go_out_as_lines_of_json() {
 }
 
 #[test]
-fn a_run_goes_out_as_a_trace() {
+fn ledger_export_otel_writes_each_run_as_a_trace() {
     let lab = lab();
     let id = run(&lab, &["--name", "traced"], "echo x > f");
     lab.belljar(["apply", "--yes", &id]).run().expect(0);
@@ -95,7 +95,7 @@ fn a_run_goes_out_as_a_trace() {
 }
 
 #[test]
-fn a_static_log_is_written_for_other_tools() {
+fn ledger_export_tiles_writes_a_static_transparency_log() {
     let lab = lab();
     run(&lab, &[], "true");
     let dir = lab.dir().join("static");
@@ -109,7 +109,7 @@ fn a_static_log_is_written_for_other_tools() {
 }
 
 #[test]
-fn a_trace_comes_in_and_goes_out_again() {
+fn imported_trace_is_recorded_and_can_be_exported_again() {
     let lab = lab();
     let file =
         lab.write("trace.json", otlp(&[span(2, Some(1), "child"), span(1, None, "root\u{1b}")]));
@@ -151,7 +151,7 @@ fn a_trace_comes_in_and_goes_out_again() {
 }
 
 #[test]
-fn a_trace_that_is_wrong_anywhere_is_not_recorded_at_all() {
+fn import_trace_records_nothing_when_any_span_is_invalid() {
     let lab = lab();
     let import = |text: &[u8]| ledger(&lab, ["import-trace", "-"]).input(text).run();
     let mut bad = span(2, None, "bad");

@@ -29,7 +29,7 @@ fn assert_ran(lab: &Lab, model: &Model) {
 }
 
 #[test]
-fn claude_code_runs_a_program_and_gets_its_result() {
+fn claude_code_runs_a_program_over_mcp_and_gets_its_result() {
     let lab = lab();
     let model =
         Model::calling("belljar", "execute_code", vec![json!({ "code": CODE })], "The end.");
@@ -49,7 +49,7 @@ fn claude_code_runs_a_program_and_gets_its_result() {
 }
 
 #[test]
-fn codex_runs_a_program_and_gets_its_result() {
+fn codex_runs_a_program_over_mcp_and_gets_its_result() {
     let lab = lab();
     let model =
         Model::calling("belljar", "execute_code", vec![json!({ "code": CODE })], "The end.");

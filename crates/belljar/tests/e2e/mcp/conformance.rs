@@ -64,7 +64,7 @@ fn checks(out: &Path, scenario: &str) -> Option<Vec<Value>> {
 }
 
 #[test]
-fn the_conformance_suite_of_2026_07_28_passes() {
+fn mcp_server_passes_the_conformance_suite_of_2026_07_28() {
     // Three tools of the suite's own server.
     let untestable = &[
         "sep-2575-server-rejects-undeclared-capability",
@@ -91,7 +91,7 @@ fn the_conformance_suite_of_2026_07_28_passes() {
 }
 
 #[test]
-fn the_conformance_suite_of_2025_11_25_passes() {
+fn mcp_server_passes_the_conformance_suite_of_2025_11_25() {
     judge(
         "2025-11-25",
         &[

@@ -36,7 +36,7 @@ fn judge(lab: &Lab, target: &[&str]) {
 }
 
 #[test]
-fn the_inspector_finds_nothing_over_standard_streams() {
+fn mcp_inspector_accepts_the_server_over_standard_streams() {
     let lab = lab();
     let home = format!("BELLJAR_HOME={}", lab.state().display());
     let belljar = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
@@ -44,7 +44,7 @@ fn the_inspector_finds_nothing_over_standard_streams() {
 }
 
 #[test]
-fn the_inspector_finds_nothing_over_http() {
+fn mcp_inspector_accepts_the_server_over_http() {
     let served = Served::start();
     let token = format!("Authorization: Bearer {}", served.token);
     judge(&served.lab, &[&served.url, "--transport", "http", "--header", &token]);

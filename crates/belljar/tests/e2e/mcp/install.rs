@@ -30,7 +30,7 @@ fn read(lab: &Lab, file: &str) -> Value {
 }
 
 #[test]
-fn each_client_gets_its_own_kind_of_entry() {
+fn mcp_install_writes_an_entry_in_the_format_of_each_client() {
     let lab = lab();
     let own = program(&lab);
     assert!(own.starts_with('/'), "{own}");
@@ -55,7 +55,7 @@ fn each_client_gets_its_own_kind_of_entry() {
 }
 
 #[test]
-fn over_http_the_token_is_named_and_never_written() {
+fn mcp_install_for_http_names_the_token_variable_and_not_its_value() {
     let lab = lab();
     let url = "http://127.0.0.1:7070/mcp";
     for (client, expect) in [
@@ -78,7 +78,7 @@ fn over_http_the_token_is_named_and_never_written() {
 }
 
 #[test]
-fn what_is_in_the_settings_already_stays_as_it_is() {
+fn mcp_install_keeps_existing_settings_unchanged() {
     let lab = lab();
     let file = lab.home().join(".claude.json");
     let before = "{\n\t\"numStartups\": 1e2,\n\t\"mcpServers\": {\n\t\t\"other\": {\"command\":\"x\"}\n\t},\n\t\"last\": [1,\n2]\n}\n";
@@ -108,7 +108,7 @@ fn what_is_in_the_settings_already_stays_as_it_is() {
 }
 
 #[test]
-fn nothing_is_written_without_a_yes_and_comments_are_not_lost() {
+fn mcp_install_writes_nothing_without_confirmation_or_into_json_with_comments() {
     let lab = lab();
     let file = lab.home().join(".gemini/settings.json");
     install(&lab, &["gemini"]).run().complains(2, "nothing was written");
@@ -132,7 +132,7 @@ fn nothing_is_written_without_a_yes_and_comments_are_not_lost() {
 }
 
 #[test]
-fn f15_paths_with_blanks_and_quotes_stay_one_word() {
+fn f15_mcp_install_keeps_paths_with_spaces_and_quotes_as_one_argument() {
     let lab = lab();
     let odd = lab.dir().join("it's \"odd\" $(touch x); dir");
     fs::create_dir(&odd).unwrap();
@@ -151,7 +151,7 @@ fn f15_paths_with_blanks_and_quotes_stay_one_word() {
 }
 
 #[test]
-fn f15_a_project_cannot_lead_the_settings_elsewhere() {
+fn f15_mcp_install_does_not_follow_links_in_a_project() {
     let lab = lab();
     let elsewhere = lab.dir().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();

@@ -30,7 +30,7 @@ fn judge(lab: &Lab, target: &[&str]) {
 }
 
 #[test]
-fn the_python_client_is_served_over_standard_streams() {
+fn python_mcp_client_works_over_standard_streams() {
     let lab = lab();
     let belljar = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
     let home = lab.state();
@@ -38,7 +38,7 @@ fn the_python_client_is_served_over_standard_streams() {
 }
 
 #[test]
-fn the_python_client_is_served_over_http() {
+fn python_mcp_client_works_over_http() {
     let served = Served::start();
     judge(&served.lab, &["http", &served.url, &served.token]);
     served.end();

@@ -39,7 +39,7 @@ fn value(answer: &Value) -> &Value {
 }
 
 #[test]
-fn a_server_is_listed_accepted_and_called_from_a_program() {
+fn tool_server_is_listed_accepted_and_called_from_a_program() {
     let lab = lab();
     odd(&lab);
     let listed = objects(lab.belljar(["mcp", "servers", "--json"]));
@@ -77,7 +77,7 @@ fn a_server_is_listed_accepted_and_called_from_a_program() {
 }
 
 #[test]
-fn tool_servers_are_listed_by_purpose_and_hidden_otherwise() {
+fn tool_server_runs_are_listed_only_when_their_purpose_is_requested() {
     let lab = lab();
     odd(&lab);
     lab.belljar(["run", "--name", "control", "--", "true"]).succeed();
@@ -101,7 +101,7 @@ fn tool_servers_are_listed_by_purpose_and_hidden_otherwise() {
 }
 
 #[test]
-fn f09_a_rug_pull_while_programs_run_is_stopped() {
+fn f09_tool_that_changes_after_acceptance_is_not_called() {
     let lab = lab();
     odd(&lab);
     lab.belljar(["mcp", "accept", "odd", "--yes"]).succeed();
@@ -119,7 +119,7 @@ fn f09_a_rug_pull_while_programs_run_is_stopped() {
 }
 
 #[test]
-fn f16_a_server_runs_in_a_box_and_never_on_the_host() {
+fn f16_tool_server_runs_in_a_box_and_not_on_the_host() {
     let lab = lab();
     odd(&lab);
     lab.belljar(["mcp", "servers", "--json"]).succeed();
@@ -132,7 +132,7 @@ fn f16_a_server_runs_in_a_box_and_never_on_the_host() {
 }
 
 #[test]
-fn d17_a_server_does_not_outlive_who_speaks_to_it() {
+fn d17_tool_server_ends_when_the_mcp_server_is_killed_or_stopped() {
     let lab = lab();
     odd_and(&lab, "deaf");
     let mcp = Mcp::start(lab.belljar(["mcp"]));
@@ -150,7 +150,7 @@ fn d17_a_server_does_not_outlive_who_speaks_to_it() {
 }
 
 #[test]
-fn one_server_that_does_not_come_up_hinders_no_other() {
+fn mcp_servers_lists_working_tool_servers_when_others_fail_to_start() {
     let lab = lab();
     odd(&lab);
     let file = lab.home().join(".config/belljar/belljar.toml");
@@ -170,7 +170,7 @@ fn one_server_that_does_not_come_up_hinders_no_other() {
 }
 
 #[test]
-fn a_server_of_others_works_as_it_is() {
+fn third_party_tool_server_works_unmodified() {
     let lab = lab();
     let dir = installed("servers");
     lab.configure(&format!(

@@ -31,7 +31,7 @@ fn echo_site(slots: &str) -> (Lab, Upstream) {
 }
 
 #[test]
-fn the_server_gets_the_secret_and_the_box_a_placeholder() {
+fn broker_sends_the_secret_to_the_server_and_gives_the_box_a_placeholder() {
     let (lab, upstream) = echo_site("\"header:authorization\"");
     let script =
         "echo $TOKEN; curl -sS -H \"authorization: Bearer $TOKEN\" https://api.example.com/user";
@@ -50,7 +50,7 @@ fn the_server_gets_the_secret_and_the_box_a_placeholder() {
 }
 
 #[test]
-fn a_program_without_tls_leaves_it_to_the_broker() {
+fn broker_adds_tls_and_the_secret_to_a_plain_http_request() {
     let (lab, upstream) = echo_site("\"header:authorization\"");
     let script = r#"exec 3<>/dev/tcp/192.0.2.1/443
 printf 'GET https://api.example.com/user HTTP/1.1\r\nhost: api.example.com\r\nauthorization: Bearer %s\r\nconnection: close\r\n\r\n' "$TOKEN" >&3
@@ -67,7 +67,7 @@ cat <&3"#;
 }
 
 #[test]
-fn basic_credentials_are_rewritten() {
+fn broker_replaces_the_placeholder_in_basic_credentials() {
     let (lab, upstream) = echo_site("\"basic\"");
     let out = lab.bash("curl -sS -u user:$TOKEN https://api.example.com/").run().expect(0);
     let received = upstream.received();
@@ -78,7 +78,7 @@ fn basic_credentials_are_rewritten() {
 }
 
 #[test]
-fn a_placeholder_elsewhere_stops_the_request() {
+fn broker_denies_requests_with_a_placeholder_outside_of_its_slot() {
     let (lab, upstream) = echo_site("\"header:authorization\"");
     for request in [
         "-H \"x-other: $TOKEN\" https://api.example.com/",
@@ -97,7 +97,7 @@ fn a_placeholder_elsewhere_stops_the_request() {
 }
 
 #[test]
-fn a_secret_that_is_not_set_is_a_clear_error() {
+fn run_with_an_unset_secret_names_the_command_that_sets_it() {
     let lab = lab();
     lab.configure("[secret.token]\nhosts = [\"api.example.com\"]\n");
     lab.belljar(["run", "--allow", "api.example.com", "--secret", "token", "--", "true"])
@@ -137,7 +137,7 @@ if status == "101":
 "#;
 
 #[test]
-fn a27_messages_of_a_websocket_are_looked_into_both_ways() {
+fn a27_broker_inspects_websocket_messages_in_both_directions() {
     let authority = Authority::new();
     let upstream = Upstream::websocket(&authority, &["api.example.com"]);
     let lab = with_secret("\"header:authorization\"", &upstream, &authority);
@@ -165,7 +165,7 @@ fn a27_messages_of_a_websocket_are_looked_into_both_ways() {
 }
 
 #[test]
-fn b22_access_tokens_are_fetched_on_the_host_and_the_box_refreshes_nothing() {
+fn b22_broker_fetches_access_tokens_and_the_box_cannot_refresh_them() {
     let authority = Authority::new();
     let upstream = Upstream::tls(&authority, &["api.example.com"], |received| {
         if received.path == "/token" {
@@ -209,7 +209,7 @@ fn b22_access_tokens_are_fetched_on_the_host_and_the_box_refreshes_nothing() {
 }
 
 #[test]
-fn b22_a_new_refresh_token_that_cannot_be_stored_is_an_alarm_and_undoes_nothing() {
+fn b22_refresh_token_of_a_removed_secret_raises_an_alarm_and_is_not_stored() {
     let (lab, authority) = (lab(), Authority::new());
     let file = lab.state().join("vault/login.sealed");
     let stored = file.clone();
@@ -240,7 +240,7 @@ fn b22_a_new_refresh_token_that_cannot_be_stored_is_an_alarm_and_undoes_nothing(
 }
 
 #[test]
-fn b22_a_new_refresh_token_is_kept_though_the_request_was_given_up() {
+fn b22_new_refresh_token_is_stored_although_the_client_gave_up() {
     let (lab, authority) = (lab(), Authority::new());
     let (given_up, is_given_up) = std::sync::mpsc::channel();
     let is_given_up = std::sync::Mutex::new(is_given_up);

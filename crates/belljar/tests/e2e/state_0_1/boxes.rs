@@ -82,7 +82,7 @@ fn each_stopped_box_of_version_0_1_starts_with_its_files_and_variables() {
 }
 
 #[test]
-fn each_box_of_version_0_1_starts_with_the_limits_and_rules_it_had() {
+fn each_box_of_version_0_1_starts_with_its_recorded_limits_and_rules() {
     let fixture = Fixture::unpack();
     let names = STARTED.map(|(name, _, _)| name);
     let before = created(&fixture);
@@ -108,7 +108,7 @@ fn each_box_of_version_0_1_starts_with_the_limits_and_rules_it_had() {
 }
 
 #[test]
-fn a_box_of_version_0_1_keeps_the_rules_that_were_changed_after_it_was_made() {
+fn box_of_version_0_1_keeps_network_rules_that_were_changed_after_its_creation() {
     let fixture = Fixture::unpack();
     start(&fixture, "rewired");
     // On a machine without a network neither answers, but only one of them is denied.
@@ -120,7 +120,7 @@ fn a_box_of_version_0_1_keeps_the_rules_that_were_changed_after_it_was_made() {
 }
 
 #[test]
-fn boxes_of_version_0_1_whose_program_is_missing_say_so_at_each_start() {
+fn box_of_version_0_1_without_its_program_stops_with_reason_not_found() {
     let fixture = Fixture::unpack();
     for name in ["rootfs", "not-there"] {
         fixture.belljar(["start", name]).run();

@@ -3,7 +3,7 @@
 use super::fixture::Fixture;
 
 #[test]
-fn skills_of_version_0_1_run_and_wait_as_before() {
+fn skills_of_version_0_1_keep_their_versions_and_pending_approvals() {
     let fixture = Fixture::unpack();
     let skill = |args: &[&str]| fixture.belljar(["skill"]).args(args);
     assert_eq!(skill(&["run", "double", "--input", "7"]).succeed(), "21");
@@ -19,7 +19,7 @@ fn skills_of_version_0_1_run_and_wait_as_before() {
 }
 
 #[test]
-fn tools_that_were_accepted_with_version_0_1_are_still_accepted() {
+fn tools_accepted_with_version_0_1_stay_accepted_until_they_change() {
     let fixture = Fixture::unpack();
     let listed = fixture.objects(&["mcp", "servers", "--json"]);
     let tools = listed[0]["tools"].as_array().expect("tools");
@@ -41,7 +41,7 @@ fn tools_that_were_accepted_with_version_0_1_are_still_accepted() {
 }
 
 #[test]
-fn secrets_of_version_0_1_open_and_boxes_get_placeholders_for_them() {
+fn secrets_of_version_0_1_can_be_decrypted_and_boxes_get_placeholders() {
     let fixture = Fixture::unpack();
     for name in ["token", "key", "openai"] {
         fixture.belljar(["secret", "test", name]).succeed();
@@ -63,7 +63,7 @@ fn secrets_of_version_0_1_open_and_boxes_get_placeholders_for_them() {
 }
 
 #[test]
-fn the_ledger_of_version_0_1_goes_on_and_verifies() {
+fn ledger_of_version_0_1_accepts_new_events_and_verifies() {
     let fixture = Fixture::unpack();
     let count = |fixture: &Fixture| fixture.objects(&["ledger", "log", "--json"]).len();
     let before = count(&fixture);

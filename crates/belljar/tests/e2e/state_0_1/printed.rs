@@ -37,7 +37,7 @@ const BOXES: [&str; 30] = [
 ];
 
 #[test]
-fn looking_at_state_of_version_0_1_prints_what_version_0_1_printed() {
+fn read_only_commands_print_state_of_version_0_1_as_version_0_1_did() {
     let fixture = Fixture::unpack();
     assert_eq!(fixture.boxes(), BOXES);
     let mut text = String::new();

@@ -21,7 +21,7 @@ fn assert_changed(fixture: &Fixture, workspace: &str) {
 }
 
 #[test]
-fn changes_of_a_stopped_box_of_version_0_1_are_applied() {
+fn apply_works_on_a_stopped_box_of_version_0_1() {
     let fixture = Fixture::unpack();
     let apply = ["apply", "plain", "--yes", "--include-executable", "**"];
     fixture.belljar(apply).succeed();
@@ -35,7 +35,7 @@ fn changes_of_a_stopped_box_of_version_0_1_are_applied() {
 }
 
 #[test]
-fn changes_of_runs_of_version_0_1_are_applied_and_discarded() {
+fn apply_and_discard_work_on_runs_of_version_0_1() {
     let fixture = Fixture::unpack();
     fixture.belljar(["apply", "pending", "--yes", "--include-executable", "**"]).succeed();
     assert_changed(&fixture, "project");
@@ -60,14 +60,14 @@ fn changes_of_runs_of_version_0_1_are_applied_and_discarded() {
 }
 
 #[test]
-fn changes_of_an_interrupted_box_of_version_0_1_are_applied() {
+fn apply_works_on_an_interrupted_box_of_version_0_1() {
     let fixture = Fixture::unpack();
     fixture.belljar(["apply", "killed", "--yes"]).succeed();
     assert_eq!(fixture.read("other/killed.txt"), "before the end\n");
 }
 
 #[test]
-fn work_in_clones_of_version_0_1_comes_back_as_branches() {
+fn apply_turns_work_in_clones_of_version_0_1_into_branches() {
     let fixture = Fixture::unpack();
     let git = |args: &[&str]| fixture.program("git").args(["-C", "repo"]).args(args).succeed();
     let head = git(&["rev-parse", "HEAD"]);
@@ -90,7 +90,7 @@ fn work_in_clones_of_version_0_1_comes_back_as_branches() {
 }
 
 #[test]
-fn boxes_and_changes_in_the_trash_of_version_0_1_are_restored() {
+fn restore_works_on_boxes_and_changes_in_the_trash_of_version_0_1() {
     let fixture = Fixture::unpack();
     fixture.belljar(["restore", "gone"]).succeed();
     let diff = fixture.belljar(["diff", "gone", "--stat"]).succeed();
@@ -106,7 +106,7 @@ fn boxes_and_changes_in_the_trash_of_version_0_1_are_restored() {
 }
 
 #[test]
-fn snapshots_of_version_0_1_are_forked_and_gone_back_to() {
+fn fork_and_reset_work_on_snapshots_of_version_0_1() {
     let fixture = Fixture::unpack();
     fixture.belljar(["fork", "twice@first", "again"]).succeed();
     let count = |name: &str| {
