@@ -1,4 +1,4 @@
-//! Programs of models: `belljar code`, and what calls over MCP share and do not share.
+//! Code mode: `belljar code`, and the isolation between calls of `belljar mcp`.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// `belljar code --json` of this program: what it says, and its exit code.
-fn account(lab: &belljar_testkit::Lab, options: &[&str], code: &str) -> (Value, i32) {
+/// Runs a program with `belljar code --json` and returns the JSON report and the exit code.
+fn run_code(lab: &belljar_testkit::Lab, options: &[&str], code: &str) -> (Value, i32) {
     let ended = lab.belljar(["code", "--json"]).args(options).input(code).run();
     let value = serde_json::from_str(&ended.out()).unwrap_or_else(|_| panic!("{ended:?}"));
     (value, ended.code())
@@ -25,9 +25,9 @@ fn code_result_is_the_default_export_return_value_or_last_expression() {
         ("await Promise.resolve([1, 2])", json!([1, 2])),
         ("const n = 1;", json!(null)),
     ] {
-        let (account, exit) = account(&lab, &["--input", r#"{"n":41}"#], code);
-        assert_eq!((&account["result"], exit), (&expected, 0), "{code}: {account}");
-        assert_eq!(account["ok"], true, "{code}: {account}");
+        let (report, exit) = run_code(&lab, &["--input", r#"{"n":41}"#], code);
+        assert_eq!((&report["result"], exit), (&expected, 0), "{code}: {report}");
+        assert_eq!(report["ok"], true, "{code}: {report}");
     }
 }
 
@@ -35,13 +35,13 @@ fn code_result_is_the_default_export_return_value_or_last_expression() {
 fn code_reports_an_uncaught_error_with_its_line_and_exits_with_1() {
     let lab = lab();
     let code = "interface A { n: number }\nconst a: A = { n: 1 };\nconsole.log('before');\nthrow new RangeError(`bad ${a.n}`);\n";
-    let (account, exit) = account(&lab, &[], code);
+    let (report, exit) = run_code(&lab, &[], code);
     assert_eq!(exit, 1);
-    assert_eq!(account["error"]["name"], "RangeError", "{account}");
-    assert_eq!(account["error"]["message"], "bad 1");
-    assert_eq!(account["error"]["line"], 4, "{account}");
-    assert_eq!(account["stdout"], "before\n", "what came before is there");
-    assert_eq!(account["ok"], false);
+    assert_eq!(report["error"]["name"], "RangeError", "{report}");
+    assert_eq!(report["error"]["message"], "bad 1");
+    assert_eq!(report["error"]["line"], 4, "{report}");
+    assert_eq!(report["stdout"], "before\n", "output from before the error is kept");
+    assert_eq!(report["ok"], false);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn code_chooses_the_language_by_the_file_name_extension() {
 fn code_names_invalid_options_and_exits_with_2() {
     let lab = lab();
     let state = lab.state().display().to_string();
-    for (options, named) in [
+    for (options, expected) in [
         (&["--timeout", "0"][..], "timeout"),
         (&["--timeout", "601"], "timeout"),
         (&["--lang", "cobol"], "cobol"),
@@ -79,32 +79,32 @@ fn code_names_invalid_options_and_exits_with_2() {
     ] {
         let ended = lab.belljar(["code"]).args(options).input("1").run();
         assert_eq!(ended.code(), 2, "{options:?}: {ended:?}");
-        assert!(ended.err().contains(named), "{options:?}: {}", ended.err());
+        assert!(ended.err().contains(expected), "{options:?}: {}", ended.err());
     }
 }
 
 #[test]
 fn code_kills_a_program_at_its_timeout_and_keeps_its_output() {
     let lab = lab();
-    let (account, exit) = account(&lab, &["--timeout", "1"], "console.log('began'); for (;;) {}");
-    assert_eq!((&account["reason"], exit), (&json!("timeout"), 124), "{account}");
-    assert_eq!(account["stdout"], "began\n", "{account}");
+    let (report, exit) = run_code(&lab, &["--timeout", "1"], "console.log('began'); for (;;) {}");
+    assert_eq!((&report["reason"], exit), (&json!("timeout"), 124), "{report}");
+    assert_eq!(report["stdout"], "began\n", "{report}");
 }
 
 #[test]
 fn code_has_no_network_without_a_declared_api() {
     let lab = lab();
-    let (account, exit) = account(&lab, &[], "await fetch('https://example.com/')");
-    assert_eq!((&account["error"]["name"], exit), (&json!("TypeError"), 1), "{account}");
+    let (report, exit) = run_code(&lab, &[], "await fetch('https://example.com/')");
+    assert_eq!((&report["error"]["name"], exit), (&json!("TypeError"), 1), "{report}");
 }
 
 #[test]
 fn code_with_yolo_reports_and_records_the_lifted_network_restriction() {
     let lab = lab();
     lab.configure("[code]\nyolo = true\n");
-    let (account, _) = account(&lab, &[], "1");
-    assert!(account["notes"].to_string().contains("every public host"), "{account}");
-    let run = account["run"].as_str().unwrap();
+    let (report, _) = run_code(&lab, &[], "1");
+    assert!(report["notes"].to_string().contains("every public host"), "{report}");
+    let run = report["run"].as_str().unwrap();
     let log = lab.belljar(["ledger", "log", "--run", run]).run().expect(0);
     assert!(log.contains("every public host"), "{log}");
 }
@@ -115,8 +115,8 @@ fn mcp_run_resource_is_readable_only_by_its_own_session() {
     let (client, other) = (Mcp::start(lab.belljar(["mcp"])), Mcp::start(lab.belljar(["mcp"])));
     let run = client.run("'mine'")["run"].as_str().unwrap().to_owned();
     let read = |client: &Mcp| {
-        let asked = json!({ "uri": format!("run://{run}") });
-        client.answer(client.ask("resources/read", &asked)).to_string()
+        let params = json!({ "uri": format!("run://{run}") });
+        client.answer(client.ask("resources/read", &params)).to_string()
     };
     assert!(read(&client).contains("mine"), "control");
     let refused = read(&other);
@@ -128,15 +128,17 @@ fn mcp_run_resource_is_readable_only_by_its_own_session() {
 #[test]
 fn code_call_is_recorded_and_leaves_no_session_or_call_directory() {
     let lab = lab();
-    let (account, _) = account(&lab, &[], "'proved'");
-    let run = account["run"].as_str().unwrap();
+    let (report, _) = run_code(&lab, &[], "'proved'");
+    let run = report["run"].as_str().unwrap();
     let shown = lab.belljar(["ledger", "log", "--run", run]).run();
     assert!(shown.out().contains("run.created") && shown.out().contains("run.ended"), "{shown:?}");
     assert_eq!(lab.belljar(["ledger", "verify"]).run().code(), 0);
     let runs = lab.belljar(["runs", "--all"]).run();
     assert!(!runs.out().contains("attention"), "{runs:?}");
-    let left = |name: &str| fs::read_dir(lab.state().join(name)).unwrap().count();
-    eventually("sessions and calls are put away", || (left("sessions"), left("calls")) == (0, 0));
+    let entries = |name: &str| fs::read_dir(lab.state().join(name)).unwrap().count();
+    eventually("the directories of sessions and calls are removed", || {
+        (entries("sessions"), entries("calls")) == (0, 0)
+    });
 }
 
 #[test]
@@ -162,12 +164,12 @@ fn mcp_changes_to_a_user_directory_wait_for_review() {
     let lab = lab();
     lab.write("kept.txt", "old\n");
     let client = Mcp::start(lab.belljar(["mcp", "--workspace", "."]));
-    let wrote = client.run(
+    let written = client.run(
         "import fs from 'node:fs'; fs.writeFileSync('kept.txt', 'new\\n'); fs.writeFileSync('more.txt', 'x'); fs.readFileSync('/workspace/kept.txt', 'utf8')",
     );
-    assert_eq!(wrote["result"], "new\n", "{wrote}");
+    assert_eq!(written["result"], "new\n", "{written}");
     let seen = client.run("import fs from 'node:fs'; fs.readFileSync('more.txt', 'utf8')");
-    assert_eq!(seen["result"], "x", "the next call sees it: {seen}");
+    assert_eq!(seen["result"], "x", "the next call sees the new file: {seen}");
     client.end();
     assert_eq!(fs::read_to_string(lab.workspace().join("kept.txt")).unwrap(), "old\n");
     let diff = lab.belljar(["diff", "--stat"]).run();
@@ -181,13 +183,13 @@ fn mcp_concurrent_calls_on_a_user_directory_keep_all_changes() {
     let lab = lab();
     let client = Mcp::start(lab.belljar(["mcp", "--workspace", "."]));
     let code = |n: u32| format!("import fs from 'node:fs'; fs.appendFileSync('log', '{n}')");
-    // Every other one wants a box of its own kind, which then has to wait for those that stand ready.
+    // Every second call has other APIs, needs a box of its own and waits for the prepared boxes.
     let arguments = |n: u32| match n % 2 {
         0 => json!({ "code": code(n) }),
         _ => json!({ "code": code(n), "apis": [] }),
     };
-    let asked: Vec<u64> = (0..6).map(|n| client.begin("execute_code", &arguments(n))).collect();
-    for id in asked {
+    let ids: Vec<u64> = (0..6).map(|n| client.begin("execute_code", &arguments(n))).collect();
+    for id in ids {
         let answer = client.answer(id);
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
@@ -203,6 +205,6 @@ fn code_in_read_only_mode_cannot_change_the_workspace() {
     lab.write("kept.txt", "old\n");
     let options = ["--workspace", ".", "--mode", "read-only"];
     let code = "import fs from 'node:fs'; let error = ''; try { fs.writeFileSync('kept.txt', 'new'); } catch (e) { error = e.code; } [fs.readFileSync('kept.txt', 'utf8'), error]";
-    let (account, _) = account(&lab, &options, code);
-    assert_eq!(account["result"], json!(["old\n", "EROFS"]), "{account}");
+    let (report, _) = run_code(&lab, &options, code);
+    assert_eq!(report["result"], json!(["old\n", "EROFS"]), "{report}");
 }

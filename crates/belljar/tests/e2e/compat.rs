@@ -1,8 +1,8 @@
-//! Real programs and language toolchains of this machine do in a box what they do outside.
+//! Compatibility: programs and language toolchains of the host give the same output in a box.
 //!
 //! The packages that the rows need are listed in `xtask/src/packages.rs`, so a missing program is a
-//! failure. Only where installing one would do more than add programs is a row left to machines that
-//! have it.
+//! failure. Programs whose installation would do more than add files are tested only on machines that
+//! have them.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,18 @@ use belljar_testkit::{is_root, skip};
 
 use crate::lab;
 
-/// One program: a script for bash inside a box, and what it must write.
+/// One row of the compatibility table: a bash script that runs in a box, and its expected output.
 struct Row {
     name: &'static str,
     script: &'static str,
     expect: Expect,
 }
 
+/// The expected standard output of a row.
 enum Expect {
-    /// All of stdout, but for the last newline.
+    /// The complete standard output without the final newline.
     Is(&'static str),
-    /// The beginning of stdout, for versions and the like.
+    /// A prefix of the standard output, for output that contains versions.
     Starts(&'static str),
 }
 
@@ -336,9 +337,9 @@ curl -s http://localhost:$(cat port)/; kill $!"#,
     ),
 ];
 
-/// Programs whose packages would do more than add programs: `npm` comes with some packages of Node
-/// and conflicts with others, the rest start services on the machine.
-const WHERE_PRESENT: &[Row] = &[
+/// Programs that are tested only where they are installed. The packages of `npm` conflict with some
+/// packages of Node, and the other packages start services on the machine.
+const OPTIONAL: &[Row] = &[
     row(
         "npm",
         "npm init -y > log && npm --version > version && node -p 'require(\"./package.json\").name'",
@@ -359,13 +360,15 @@ psql -h /tmp -p 5433 postgres -Atc 'select 6*7'; psql -h localhost -p 5433 postg
 
 const REQUIRED: [&[Row]; 8] = [SHELLS, FILES, GIT, PYTHON, NODE, COMPILERS, SYSTEM, SERVERS];
 
-/// Runs every row in a box and a workspace of its own; says all that differ at once.
+/// Runs each row in a box and workspace of its own, and panics with all differences.
 #[track_caller]
 fn check(rows: &[Row]) {
-    let wrong: Vec<String> = rows.iter().filter_map(difference).collect();
-    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+    let differences: Vec<String> = rows.iter().filter_map(difference).collect();
+    let count = differences.len();
+    assert!(count == 0, "{count} of {} differ\n{}", rows.len(), differences.join("\n"));
 }
 
+/// Runs a row in a box and describes how its output or exit code differs from the expected one.
 fn difference(row: &Row) -> Option<String> {
     let ended = lab().bash(row.script).run();
     let out = ended.out();
@@ -434,14 +437,17 @@ fn optional_programs_produce_the_expected_output_where_installed() {
     let host = lab();
     let find =
         "command -v \"$0\" > /dev/null || ls /usr/lib/postgresql/*/bin/\"$0\" > /dev/null 2>&1";
-    let is_here = |row: &&Row| host.program("bash").args(["-c", find, row.name]).run().code() == 0;
-    let wrong: Vec<String> = WHERE_PRESENT.iter().filter(is_here).filter_map(difference).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let is_installed =
+        |row: &&Row| host.program("bash").args(["-c", find, row.name]).run().code() == 0;
+    let differences: Vec<String> =
+        OPTIONAL.iter().filter(is_installed).filter_map(difference).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// The toolchain that runs these tests, if this user can read it: it may lie in another's home.
+/// Returns the directory of the Rust toolchain that runs the tests, if this user can read it. The
+/// toolchain may be in the home directory of another user.
 fn toolchain() -> Option<PathBuf> {
-    #[expect(clippy::disallowed_methods, reason = "cargo tells tests where it is")]
+    #[expect(clippy::disallowed_methods, reason = "cargo passes its own path to tests")]
     let cargo = PathBuf::from(std::env::var_os("CARGO").expect("tests are started by cargo"));
     let root = cargo.parent()?.parent()?.to_owned();
     root.join("bin/rustc").is_file().then_some(root)
@@ -464,15 +470,15 @@ fn rustc_and_cargo_compile_and_run_programs_in_a_box() {
     assert_eq!(boxed.succeed(), "42\nHello, world!");
 }
 
-/// Bytes of every value, in an order that no buffer size divides.
-fn noise(length: usize) -> Vec<u8> {
-    (0..length).map(|at| u8::try_from(at * at % 251).expect("below 251")).collect()
+/// Returns bytes in a pattern that repeats every 251 bytes, so that no buffer boundary is aligned with it.
+fn pattern_bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|index| u8::try_from(index * index % 251).expect("below 251")).collect()
 }
 
 #[test]
 fn run_passes_ten_megabytes_of_output_unchanged() {
     let lab = lab();
-    let bytes = noise(10 << 20);
+    let bytes = pattern_bytes(10 << 20);
     lab.write("noise", &bytes);
     let ended = lab.bash("cat noise; cat noise >&2").run();
     assert_eq!(ended.code(), 0);
@@ -482,7 +488,7 @@ fn run_passes_ten_megabytes_of_output_unchanged() {
 #[test]
 fn run_passes_five_megabytes_of_input_unchanged() {
     let lab = lab();
-    let bytes = noise(5 << 20);
+    let bytes = pattern_bytes(5 << 20);
     let ended = lab.bash("cat > copy; wc -c < copy; cat copy").input(bytes.clone()).run();
     let head = format!("{}\n", bytes.len());
     assert!(ended.stdout == [head.as_bytes(), &bytes].concat(), "{}", ended.err());

@@ -1,8 +1,8 @@
-//! The guides of the network, of secrets, of code mode and of MCP, executed: each block of commands is run as it stands, and
-//! the block of text behind it says what comes out, line by line.
+//! Executes the guides on the network, secrets, code mode, MCP and agents. Each block of commands is
+//! run unchanged, and the text block after it must match the output, line by line.
 //!
-//! `…` stands for anything within a line. A block of TOML that begins with the name of a file is that
-//! file. The guides' server is an echo on loopback.
+//! `…` matches any text within a line. A TOML block whose first line names the operator's file is
+//! written to that file. The server of the guides is an echo server on the loopback interface.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,12 +13,12 @@ use serde_json::json;
 use crate::lab;
 use crate::mcp::installed;
 
-/// Where the guides say that their server is.
+/// The address of the server in the texts of the guides.
 const SERVER: &str = "127.0.0.1:8443";
-/// The first line of a block that is the operator's file.
-const FILE: &str = "# ~/.config/belljar/belljar.toml\n";
+/// The first line of a TOML block that is the operator's file.
+const CONFIG_HEADER: &str = "# ~/.config/belljar/belljar.toml\n";
 
-/// A piece of a guide.
+/// A code block of a guide.
 #[derive(Debug, PartialEq, Eq)]
 enum Block<'a> {
     Commands(&'a str),
@@ -26,6 +26,7 @@ enum Block<'a> {
     File(&'a str),
 }
 
+/// Returns the code blocks of a guide that are commands, expected output or the operator's file.
 fn blocks(guide: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     for (index, part) in guide.split("```").enumerate() {
@@ -33,39 +34,42 @@ fn blocks(guide: &str) -> Vec<Block<'_>> {
         match (index % 2, language) {
             (1, "sh") => blocks.push(Block::Commands(text)),
             (1, "text") => blocks.push(Block::Output(text)),
-            (1, "toml") if text.starts_with(FILE) => blocks.push(Block::File(text)),
+            (1, "toml") if text.starts_with(CONFIG_HEADER) => blocks.push(Block::File(text)),
             _ => {}
         }
     }
     blocks
 }
 
-/// Whether a line begins with one piece, ends with another, and has the rest between, in order.
-fn fits(pattern: &str, line: &str) -> bool {
+/// Returns whether a line matches a pattern in which `…` stands for any text.
+fn matches_pattern(pattern: &str, line: &str) -> bool {
     let pieces: Vec<&str> = pattern.split('…').collect();
     let [first, middle @ .., last] = pieces.as_slice() else { return line == pattern };
     let inside = line.strip_prefix(first).and_then(|rest| rest.strip_suffix(last));
     let Some(mut rest) = inside else { return false };
     middle.iter().all(|piece| match rest.split_once(piece) {
-        Some((_, behind)) => {
-            rest = behind;
+        Some((_, after)) => {
+            rest = after;
             true
         }
         None => false,
     })
 }
 
-/// Each line of the pattern must come, in this order; others may come between.
+/// Asserts that the output has a line for each pattern, in order. Other lines may be between them.
 #[track_caller]
-fn assert_fits(commands: &str, patterns: &str, output: &str) {
+fn assert_output_matches(commands: &str, patterns: &str, output: &str) {
     let mut lines = output.lines();
     for pattern in patterns.lines().filter(|pattern| !pattern.is_empty() && *pattern != "…") {
-        let found = lines.any(|line| fits(pattern, line));
-        assert!(found, "no {pattern:?} (in its place) of\n{commands}\nin\n{output}");
+        let found = lines.any(|line| matches_pattern(pattern, line));
+        assert!(
+            found,
+            "line {pattern:?} is missing or out of order; commands:\n{commands}\noutput:\n{output}"
+        );
     }
 }
 
-/// Runs a guide; how many blocks of commands it had.
+/// Executes a guide and returns the number of its blocks of commands.
 #[track_caller]
 fn execute(lab: &Lab, guide: &str) -> usize {
     let authority = Authority::new();
@@ -81,10 +85,10 @@ fn execute(lab: &Lab, guide: &str) -> usize {
         match block {
             Block::File(text) => {
                 let has_server = text.contains(SERVER) || !text.contains("connect");
-                assert!(has_server, "the guide's server");
+                assert!(has_server, "the file of the guide does not connect to {SERVER}");
                 lab.configure(&text.replace(SERVER, &upstream.address().to_string()));
             }
-            Block::Output(text) => panic!("no commands stand before\n{text}"),
+            Block::Output(text) => panic!("output block without commands before it:\n{text}"),
             Block::Commands(commands) => {
                 count += 1;
                 let script = format!("exec 2>&1\n{commands}");
@@ -92,7 +96,7 @@ fn execute(lab: &Lab, guide: &str) -> usize {
                 let ended = bash.run();
                 match blocks.next_if(|next| matches!(next, Block::Output(_))) {
                     Some(Block::Output(patterns)) => {
-                        assert_fits(commands, patterns, &ended.out());
+                        assert_output_matches(commands, patterns, &ended.out());
                     }
                     _ => {
                         assert_eq!(ended.code(), 0, "{commands}\n{}", ended.out());
@@ -130,13 +134,13 @@ fn code_mode_guide_commands_produce_the_documented_output() {
     assert!(count >= 6, "{count} blocks");
 }
 
-/// With the real Claude Code, and a model that answers for its vendor's host.
+/// Uses the real Claude Code and a scripted model that answers in place of the host of its vendor.
 #[test]
 fn agents_guide_commands_produce_the_documented_output() {
     let (lab, authority) = (lab(), Authority::new());
     let write =
         json!({ "file_path": "/workspace/greeting.txt", "content": "hello from the box\n" });
-    // No two boxes do the same.
+    // Each box writes a different line.
     let line = "grep hello greeting.txt && echo \"in $BELLJAR_RUN\" >> greeting.txt";
     let check = json!({ "command": line, "description": "check it" });
     let calls = vec![("Write", write), ("Bash", check)];
@@ -161,8 +165,17 @@ fn agents_guide_commands_produce_the_documented_output() {
 
 #[test]
 fn guide_check_fails_on_wrong_output_or_a_failed_command() {
-    assert!(fits("a…c", "abc") && fits("…", "") && fits("a…b…", "a b c") && fits("a", "a"));
-    assert!(!fits("a…c", "abcd") && !fits("a…b…d", "a d") && !fits("a", "ab"));
+    assert!(
+        matches_pattern("a…c", "abc")
+            && matches_pattern("…", "")
+            && matches_pattern("a…b…", "a b c")
+            && matches_pattern("a", "a")
+    );
+    assert!(
+        !matches_pattern("a…c", "abcd")
+            && !matches_pattern("a…b…d", "a d")
+            && !matches_pattern("a", "ab")
+    );
     let guide = "x\n```sh\nbelljar --version\n```\n```text\nbelljar 0…\n```\n```toml\nx = 1\n```\n";
     let expect = [Block::Commands("belljar --version\n"), Block::Output("belljar 0…\n")];
     assert_eq!(blocks(guide), expect);

@@ -1,4 +1,4 @@
-//! The log of all processes: it is off unless asked for, has the ids of runs, and holds no secret.
+//! The log of all processes: it is off by default, contains the ids of runs, and contains no secret.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,39 +12,49 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// The value of the secret that the broker puts into requests. Each form of it differs.
+/// The value of the secret that the broker puts into requests. Each encoding changes it.
 const SECRET: &str = "real-secret/9f+4k=Zq~0123456789";
-/// Other values that a log must not have.
+/// The value of an environment variable of a box.
 const VARIABLE: &str = "value-of-a-variable/7d+2=1c0e5b";
+/// The body of a request.
 const BODY: &str = "body-of-a-request/5a+8=4e1b7c";
+/// A query parameter of a request.
 const QUERY: &str = "query-of-a-request.3c9d2f8a";
+/// The value of a header of a request.
 const HEADER: &str = "header-of-a-request/1b+6=9e0d4a";
+/// The content of a file of the workspace.
 const CONTENT: &str = "content-of-a-file/8e+3=7b2c6d";
+/// A text that is typed at a terminal.
 const TYPED: &str = "typed-at-a-terminal.6f1a9c3e";
+/// An argument of a tool call.
 const ARGUMENT: &str = "argument-of-a-tool/2c+9=5d8f1b";
+/// All values that a log must not contain.
 const PLANTED: [&str; 8] = [SECRET, VARIABLE, BODY, QUERY, HEADER, CONTENT, TYPED, ARGUMENT];
 
-/// A server whose tools do what the test says.
+/// The source of a tool server for tests.
 const TOOLS: &str = include_str!("../../../engine/src/tool_servers/tests/server.py");
 
+/// The processes that write logs.
 const ROLES: [&str; 4] = ["command", "supervisor", "broker", "screen"];
 
+/// Creates the directory of the logs and returns its path.
 fn log_dir(lab: &Lab) -> PathBuf {
     let dir = lab.dir().join("logs");
     fs::create_dir_all(&dir).expect("a directory");
     dir
 }
 
-/// A command that logs, and so do the processes that it starts.
+/// Returns a `belljar` command that writes a log at this level, as do the processes that it starts.
 fn logged(lab: &Lab, level: &str, args: &[&str]) -> Program {
     lab.belljar(args).env("BELLJAR_LOG", level).env("BELLJAR_LOG_DIR", log_dir(lab))
 }
 
+/// Returns a `belljar` command that writes a log at level trace.
 fn traced(lab: &Lab, args: &[&str]) -> Program {
     logged(lab, "trace", args)
 }
 
-/// All log files, by name.
+/// Returns the contents of all log files, by file name.
 fn logs(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).expect("the directory of the logs").flatten();
     let file = |path: PathBuf| {
@@ -54,11 +64,11 @@ fn logs(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|entry| file(entry.path())).collect()
 }
 
-/// Everything that a value may look like in a text.
+/// Returns the encodings in which a value may appear in a text: plain, hex, percent, bytes and base64.
 fn forms(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
-    let each = |format: fn(&u8) -> String| bytes.iter().map(format).collect::<String>();
-    let usual = |byte: &u8| match byte {
+    let encode = |format: fn(&u8) -> String| bytes.iter().map(format).collect::<String>();
+    let percent_reserved = |byte: &u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
             char::from(*byte).to_string()
         }
@@ -66,18 +76,18 @@ fn forms(value: &str) -> Vec<String> {
     };
     let mut forms = vec![
         value.to_owned(),
-        each(|byte| format!("{byte:02x}")),
-        each(|byte| format!("{byte:02X}")),
-        each(|byte| format!("%{byte:02x}")),
-        each(|byte| format!("%{byte:02X}")),
-        each(usual),
-        each(usual).to_lowercase(),
+        encode(|byte| format!("{byte:02x}")),
+        encode(|byte| format!("{byte:02X}")),
+        encode(|byte| format!("%{byte:02x}")),
+        encode(|byte| format!("%{byte:02X}")),
+        encode(percent_reserved),
+        encode(percent_reserved).to_lowercase(),
         format!("{bytes:?}").trim_matches(['[', ']']).to_owned(),
     ];
-    // What of the code does not depend on the bytes around the value, wherever it begins.
-    for before in 0..3 {
-        let shifted = [&vec![0; before][..], bytes].concat();
-        let (first, last) = ((before * 8).div_ceil(6), shifted.len() * 8 / 6);
+    // For each alignment, the part of the base64 text that does not depend on the bytes around the value.
+    for offset in 0..3 {
+        let shifted = [&vec![0; offset][..], bytes].concat();
+        let (first, last) = ((offset * 8).div_ceil(6), shifted.len() * 8 / 6);
         for engine in [&STANDARD, &URL_SAFE] {
             forms.push(engine.encode(&shifted)[first..last].to_owned());
         }
@@ -85,8 +95,8 @@ fn forms(value: &str) -> Vec<String> {
     forms
 }
 
-/// Which files have a value in any form.
-fn found(logs: &BTreeMap<String, Vec<u8>>, value: &str) -> Vec<String> {
+/// Returns the names of the log files that contain a value in any encoding.
+fn files_with(logs: &BTreeMap<String, Vec<u8>>, value: &str) -> Vec<String> {
     let forms = forms(value);
     let has = |text: &[u8]| {
         let text = String::from_utf8_lossy(text);
@@ -95,14 +105,14 @@ fn found(logs: &BTreeMap<String, Vec<u8>>, value: &str) -> Vec<String> {
     logs.iter().filter(|(_, text)| has(text)).map(|(name, _)| name.clone()).collect()
 }
 
-/// How many lines there are of a role.
-fn lines(logs: &BTreeMap<String, Vec<u8>>, role: &str) -> usize {
+/// Returns the number of log lines of a role.
+fn line_count(logs: &BTreeMap<String, Vec<u8>>, role: &str) -> usize {
     let of_role = logs.iter().filter(|(name, _)| name.starts_with(&format!("{role}-")));
     of_role.map(|(_, text)| text.split(|byte| *byte == b'\n').count() - 1).sum()
 }
 
-/// A lab that reaches an echoing server with a secret, and has a server of tools.
-fn site() -> (Lab, Upstream) {
+/// Creates a lab with an echo server that needs a secret, and with a tool server.
+fn lab_with_upstream() -> (Lab, Upstream) {
     let (lab, authority) = (lab(), Authority::new());
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     lab.write("belljar-odd/server.py", TOOLS);
@@ -134,7 +144,7 @@ template = "odd"
     (lab, upstream)
 }
 
-/// A run that makes requests, and whose changes are applied.
+/// Runs a program that makes 20 requests, and applies its changes.
 fn use_network(lab: &Lab, upstream: &Upstream) {
     lab.write("read", CONTENT);
     let script = format!(
@@ -155,13 +165,13 @@ fn use_network(lab: &Lab, upstream: &Upstream) {
     assert_eq!(fs::read_to_string(lab.workspace().join("written")).unwrap(), CONTENT);
 }
 
-/// A box that is attached to, and in which programs are started.
+/// Uses a named box: starts programs in it, attaches a terminal, stops it and starts it again.
 fn use_box(lab: &Lab) {
     let variable = format!("PLANTED={VARIABLE}");
     traced(lab, &["up", "task", "--env", &variable, "--", "bash", "--norc"]).succeed();
     for _ in 0..12 {
-        let said = traced(lab, &["exec", "--env", &variable, "task", "--", "sh", "-c"]);
-        assert_eq!(said.arg("echo $PLANTED").succeed(), VARIABLE);
+        let exec = traced(lab, &["exec", "--env", &variable, "task", "--", "sh", "-c"]);
+        assert_eq!(exec.arg("echo $PLANTED").succeed(), VARIABLE);
     }
     let attach = traced(lab, &["attach", "task"]).env("TERM", "xterm-256color");
     let mut terminal = Terminal::start(attach, 24, 80);
@@ -170,8 +180,8 @@ fn use_box(lab: &Lab) {
         eventually(text, || String::from_utf8_lossy(terminal.look()).contains(text));
     };
     shows(&format!("echo {TYPED}\r"), TYPED);
-    let slowly = "for at in $(seq 60); do echo line $at; sleep 0.03; done; echo all the''re\r";
-    shows(slowly, "all there");
+    let slow_output = "for at in $(seq 60); do echo line $at; sleep 0.03; done; echo all the''re\r";
+    shows(slow_output, "all there");
     terminal.types("\x1d");
     terminal.end();
     traced(lab, &["status", "task"]).succeed();
@@ -181,7 +191,7 @@ fn use_box(lab: &Lab) {
     traced(lab, &["stop", "--now", "task"]).succeed();
 }
 
-/// Programs over MCP that call a tool, and one of `belljar code`.
+/// Calls a tool from programs over MCP, and runs a program with `belljar code`.
 fn use_tools(lab: &Lab) {
     traced(lab, &["mcp", "accept", "odd", "--yes"]).succeed();
     let mcp = Mcp::start(traced(lab, &["mcp"]));
@@ -201,31 +211,31 @@ fn use_tools(lab: &Lab) {
 
 #[test]
 fn logs_at_trace_level_have_100_lines_per_role_and_no_secret() {
-    let (lab, upstream) = site();
+    let (lab, upstream) = lab_with_upstream();
     use_network(&lab, &upstream);
     use_box(&lab);
     use_tools(&lab);
     let mut logs = logs(&log_dir(&lab));
     for role in ROLES {
-        let lines = lines(&logs, role);
+        let lines = line_count(&logs, role);
         assert!(lines >= 100, "{role}: {lines} lines");
     }
     for value in PLANTED {
-        assert_eq!(found(&logs, value), Vec::<String>::new(), "{value}");
+        assert_eq!(files_with(&logs, value), Vec::<String>::new(), "{value}");
     }
     let all: String = logs.values().map(|text| String::from_utf8_lossy(text)).collect();
     for line in all.lines() {
         let target = line.split_whitespace().find(|word| word.starts_with("belljar"));
-        assert!(target.is_some(), "a line of a library: {line}");
+        assert!(target.is_some(), "a library wrote the log line: {line}");
     }
-    // Controls: what may be there is, and the search finds what is planted.
+    // Controls: permitted values are in the logs, and the search finds a secret that is added to a log.
     for named in ["api.example.com", "/item/12", "other.example.com", "token", "echo", "task"] {
-        assert!(!found(&logs, named).is_empty(), "{named}");
+        assert!(!files_with(&logs, named).is_empty(), "{named}");
     }
     let (name, text) = logs.iter_mut().next().expect("a log");
     let name = name.clone();
     text.extend(format!("TRACE x={}\n", STANDARD.encode(format!("ab{SECRET}cd"))).into_bytes());
-    assert_eq!(found(&logs, SECRET), [name]);
+    assert_eq!(files_with(&logs, SECRET), [name]);
 }
 
 #[test]
@@ -236,8 +246,8 @@ fn log_search_finds_each_encoded_form_of_a_value() {
     let texts = [SECRET.to_owned(), encoded(""), encoded("a"), encoded("ab"), hex, percent];
     for text in texts {
         let log = |text: &str| BTreeMap::from([("x".to_owned(), format!("a {text} b\n").into())]);
-        assert_eq!(found(&log(&text), SECRET), ["x"], "{text}");
-        assert_eq!(found(&log("nothing of it"), SECRET), Vec::<String>::new());
+        assert_eq!(files_with(&log(&text), SECRET), ["x"], "{text}");
+        assert_eq!(files_with(&log("another text"), SECRET), Vec::<String>::new());
     }
 }
 
@@ -252,9 +262,9 @@ fn log_is_not_written_without_the_variable_belljar_log() {
         assert_eq!(ended.err(), "");
     }
     assert!(logs(&dir).is_empty());
-    // Control: with the variable there is something to see, on standard error without a directory.
-    let loud = quiet(&["run", "--", "true"]).without_env("BELLJAR_LOG_DIR");
-    let ended = loud.env("BELLJAR_LOG", "info").run();
+    // Control: with the variable a log is written, to standard error if no directory is set.
+    let logging = quiet(&["run", "--", "true"]).without_env("BELLJAR_LOG_DIR");
+    let ended = logging.env("BELLJAR_LOG", "info").run();
     ended.expect(0);
     assert!(ended.err().contains("command ended"), "{}", ended.err());
     logged(&lab, "info", &["run", "--", "true"]).succeed();
@@ -306,7 +316,7 @@ fn json_log_contains_run_and_box_ids_and_is_readable_only_by_its_owner() {
             let up = |line: &&Value| line["message"] == "box is up";
             let served: Vec<&Value> = launched.skip_while(|line| !up(line)).collect();
             assert!(served.len() > 10, "{served:?}");
-            let last = served.len() - 1; // the role ends when its run is over
+            let last = served.len() - 1; // the last line is written after the run has ended
             for line in &served[..last] {
                 runs.push(run(line).unwrap_or_else(|| panic!("{line}")));
                 assert_eq!(line["spans"][0]["box"], "task", "{line}");
@@ -314,5 +324,5 @@ fn json_log_contains_run_and_box_ids_and_is_readable_only_by_its_owner() {
         }
     }
     let first = runs.first().expect("ids").clone();
-    assert!(runs.iter().all(|run| *run == first), "one run: {runs:?}");
+    assert!(runs.iter().all(|run| *run == first), "all lines belong to one run: {runs:?}");
 }

@@ -1,9 +1,9 @@
-//! The binary from outside, end to end: real programs work in a box, limits hold, and nothing is
-//! left behind. What a hostile program tries is in `belljar-attacks`.
+//! End-to-end tests of the `belljar` binary: real programs work in a box, limits are enforced, and no
+//! process, file or mount is left behind. Attacks by hostile programs are in `belljar-attacks`.
 //!
-//! `BELLJAR_BIN` names another binary, `BELLJAR_TEST_ROOT` where the labs are made. As root and as a
-//! plain user the same tests run, since a box is built in different ways for the two.
-//! `BELLJAR_TEST_LOGS` names a directory that all processes of the labs write logs to, at level trace.
+//! `BELLJAR_BIN` selects another binary. `BELLJAR_TEST_ROOT` selects the parent directory of the labs.
+//! The same tests run as root and as a plain user, because a box is built differently for the two.
+//! `BELLJAR_TEST_LOGS` names a directory to which all processes of the labs write logs at level trace.
 
 #![forbid(unsafe_code)]
 
@@ -62,6 +62,7 @@ mod state_0_1;
 #[cfg(test)]
 mod terminal;
 
+/// Creates a temporary home, project and state directory for one test.
 #[cfg(test)]
 fn lab() -> belljar_testkit::Lab {
     belljar_testkit::Lab::new(belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar")))

@@ -1,9 +1,9 @@
-//! `belljar mcp` before judges that we did not write: the suite of the protocol, its inspector and its
-//! client for Python, over standard streams and over HTTP; agents that people have, their settings, and
-//! servers that are not ours.
+//! `belljar mcp` with third-party software: the conformance suite of the protocol, its inspector and its
+//! Python client, over standard streams and over HTTP, coding agents, and other MCP servers.
 //!
-//! They lie in `clients/mcp` of the target directory (`xtask/src/clients.rs`); a missing one is a failure. A
-//! judge that tried nothing would find nothing, so what each of them tried is counted.
+//! `xtask/src/clients.rs` installs this software below `clients` in the target directory. If it is missing,
+//! the tests fail. The tests also check how much each tool tested, because a tool that tests nothing
+//! reports no error.
 
 mod agents;
 mod conformance;
@@ -19,21 +19,22 @@ use belljar_testkit::{Lab, Live, Signal};
 
 use crate::lab;
 
-/// `belljar mcp --http`, which runs.
-struct Served {
+/// A running `belljar mcp --http`, with its address and token.
+struct HttpServer {
     server: Live,
     lab: Lab,
     token: String,
     url: String,
 }
 
-impl Served {
+impl HttpServer {
+    /// Starts the server with an empty configuration.
     #[track_caller]
     fn start() -> Self {
         Self::with("")
     }
 
-    /// With an operator's file of this content.
+    /// Starts the server with this text as the operator's `belljar.toml`.
     #[track_caller]
     fn with(config: &str) -> Self {
         let lab = lab();
@@ -41,14 +42,14 @@ impl Served {
         let file = lab.home().join("token");
         let args = ["mcp", "--http", "127.0.0.1:0", "--token-file"];
         let server = lab.belljar(args).arg(&file).open_input().start();
-        let said = server.notes("/mcp\n");
-        let url = said.split_whitespace().find(|word| word.starts_with("http://"));
-        let url = url.expect("an address").to_owned();
+        let notes = server.notes("/mcp\n");
+        let url = notes.split_whitespace().find(|word| word.starts_with("http://"));
+        let url = url.expect("the URL of the server").to_owned();
         let token = std::fs::read_to_string(&file).expect("a token").trim().to_owned();
         Self { server, lab, token, url }
     }
 
-    /// Asks it to end. That it was asked by a signal may show.
+    /// Ends the server with SIGTERM. Its exit code is 0, or 143 for the signal.
     #[track_caller]
     fn end(self) {
         self.server.signal(Signal::TERM);
@@ -56,27 +57,27 @@ impl Served {
         assert!(matches!(ended.code(), 0 | 143), "{ended:?}");
     }
 
-    /// Host and port of the server.
+    /// Returns the host and port of the server.
     fn address(&self) -> &str {
         self.url.trim_start_matches("http://").trim_end_matches("/mcp")
     }
 }
 
-/// Where the judges are.
+/// Returns the directory of the installed conformance suite, inspector and Python client.
 #[track_caller]
-fn judges() -> PathBuf {
+fn mcp_tools_dir() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../clients/mcp");
     assert!(dir.is_dir(), "{} is missing: `cargo xtask test` installs it", dir.display());
     dir
 }
 
-/// A program of npm's, run by the Node that came with it.
+/// Returns the paths of the installed Node and of a program from npm that it runs.
 fn npm(name: &str) -> (PathBuf, PathBuf) {
-    let modules = judges().join("npm/node_modules");
+    let modules = mcp_tools_dir().join("npm/node_modules");
     (modules.join("node/bin/node"), modules.join(".bin").join(name))
 }
 
-/// Where `cargo xtask test` put what comes from npm.
+/// Returns the directory below `clients` into which `cargo xtask test` installed software from npm.
 #[track_caller]
 pub(crate) fn installed(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory");

@@ -1,4 +1,4 @@
-//! The network of a box, with real programs inside and real servers outside.
+//! The network of a box, with real programs in the box and test servers outside of it.
 
 mod secrets;
 
@@ -6,14 +6,14 @@ use belljar_testkit::{Authority, Lab, Reply, Upstream};
 
 use crate::lab;
 
-/// The rules of the default template for one server under this name.
+/// Returns a rule of the default template that allows a host and connects it to a test server.
 fn rule(host: &str, upstream: &Upstream, more: &str) -> String {
     let connect = upstream.address();
     format!("[[template.default.allow]]\nhost = {host:?}\nconnect = \"{connect}\"\n{more}\n")
 }
 
-/// A lab whose default template reaches one echoing server, `api.example.com`.
-fn site(more: &str) -> (Lab, Authority, Upstream) {
+/// Creates a lab whose default template allows one echo server, `api.example.com`.
+fn lab_with_echo_server(more: &str) -> (Lab, Authority, Upstream) {
     let (lab, authority) = (lab(), Authority::new());
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     let rule = rule("api.example.com", &upstream, more);
@@ -23,7 +23,7 @@ fn site(more: &str) -> (Lab, Authority, Upstream) {
 
 #[test]
 fn sigterm_to_the_process_group_keeps_the_network_until_the_program_ends() {
-    let (lab, _, upstream) = site("");
+    let (lab, _, upstream) = lab_with_echo_server("");
     lab.write(
         "late.sh",
         "trap 'curl -sS https://api.example.com/late; exit 7' TERM; echo ready; sleep 60 & wait",
@@ -42,7 +42,7 @@ wait $!"#;
 
 #[test]
 fn a32_box_has_no_network_after_its_broker_is_killed() {
-    let (lab, _, upstream) = site("");
+    let (lab, _, upstream) = lab_with_echo_server("");
     let script = "curl -sS -o /dev/null https://api.example.com/ && echo one; read -r; \
                   curl -sS -m 5 -o /dev/null https://api.example.com/; echo $?";
     let live = lab.bash(script).open_input().start();

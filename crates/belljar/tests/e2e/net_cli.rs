@@ -1,4 +1,4 @@
-//! `belljar net log` and `net learn`: what a run did on the network, from the record.
+//! `belljar net log` and `belljar net learn`, which read the network events of runs from the ledger.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,32 +13,37 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// The record of one run, written as the broker's clerk writes it.
-struct Books {
+/// Writes network events of one run into the ledger, as the broker does.
+struct RunRecorder {
     ledger: Ledger,
     run: RunId,
 }
 
-impl Books {
+impl RunRecorder {
+    /// Opens the ledger of the lab to record events of a run.
     fn of(lab: &Lab, run: &str) -> Self {
         let ledger = Ledger::open(&LedgerPaths::under(&lab.state())).unwrap();
         Self { ledger, run: run.parse().unwrap() }
     }
 
+    /// Records an event of the run in the name of the broker.
     fn record(&self, event: impl Into<Event>) -> Receipt {
         self.ledger.record(Draft::new(event).of_run(self.run).by(Actor::Broker)).unwrap()
     }
 
+    /// Records a denied request.
     fn deny(&self, method: &str, url: (&str, u64, &str), reason: &str) {
         let _index = self.record(decided(method, url, "deny", None, reason)).index();
     }
 
+    /// Records the outcome of an allowed request.
     fn finish(&self, decided: &Receipt, outcome: RequestFinished) {
         let draft = Draft::new(outcome).of_run(self.run).by(Actor::Broker).because_of(decided);
         let _index = self.ledger.record(draft).unwrap().index();
     }
 }
 
+/// Returns the event of a decision about a request to a host, port and path.
 fn decided(
     method: &str,
     (host, port, path): (&str, u64, &str),
@@ -61,7 +66,8 @@ fn decided(
     }
 }
 
-fn answered(status: u64) -> RequestFinished {
+/// Returns the event of a request that ended with this HTTP status.
+fn finished(status: u64) -> RequestFinished {
     RequestFinished {
         status: Some(status),
         sent_bytes: 1500,
@@ -72,6 +78,7 @@ fn answered(status: u64) -> RequestFinished {
     }
 }
 
+/// Returns the event of a decision about a DNS lookup.
 fn dns(name: &str, verdict: &str, reason: &str) -> DnsDecided {
     DnsDecided {
         name: name.to_owned(),
@@ -82,8 +89,8 @@ fn dns(name: &str, verdict: &str, reason: &str) -> DnsDecided {
     }
 }
 
-/// The beginning of a tool server's run, as its supervisor records it.
-fn created_for_a_tool_server() -> RunCreated {
+/// Returns the `run.created` event of the run of a tool server.
+fn tool_server_created() -> RunCreated {
     RunCreated {
         name: None,
         template: "default".to_owned(),
@@ -102,26 +109,28 @@ fn created_for_a_tool_server() -> RunCreated {
     }
 }
 
+/// Returns the program `belljar net` with these arguments.
 fn net<S: AsRef<std::ffi::OsStr>>(lab: &Lab, args: impl IntoIterator<Item = S>) -> Program {
     lab.belljar(["net"]).args(args)
 }
 
-/// A run that did nothing by itself; its id.
+/// Runs `true` in a box and returns the id of the run.
 #[track_caller]
 fn run(lab: &Lab, options: &[&str]) -> String {
     lab.json(options, "true").run().result()["run"].as_str().expect("an id").to_owned()
 }
 
+/// Runs a command that must succeed and returns the JSON objects that it writes, one per line.
 #[track_caller]
 fn objects(program: Program) -> Vec<Value> {
     let out = program.succeed();
     out.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
 }
 
-/// One of everything.
-fn record_a_day(books: &Books, hostile: &str) {
-    let _index = books.record(dns("api.example.com", "allow", "a rule names it")).index();
-    let asked = books.record(RequestDecided {
+/// Records one network event of each kind. `hostile` is used as a name, a path and a text.
+fn record_each_kind(recorder: &RunRecorder, hostile: &str) {
+    let _index = recorder.record(dns("api.example.com", "allow", "a rule names it")).index();
+    let allowed = recorder.record(RequestDecided {
         secrets: vec!["github".to_owned()],
         ..decided("POST", ("api.example.com", 443, "/v1/x"), "allow", Some("allow api"), "so")
     });
@@ -130,17 +139,17 @@ fn record_a_day(books: &Books, hostile: &str) {
         slot: "header:authorization".to_owned(),
         host: "api.example.com".to_owned(),
     };
-    let _index = books.record(used).index();
+    let _index = recorder.record(used).index();
     let open = decided("GET", ("slow.example", 8443, "/"), "allow", Some("allow slow"), "so");
-    let _index = books.record(open).index();
-    books.finish(&asked, answered(201));
-    let _index = books.record(dns(hostile, "deny", "no-rule: no rule names it")).index();
-    books.deny("DELETE", ("api.example.com", 443, hostile), "method: not this one");
+    let _index = recorder.record(open).index();
+    recorder.finish(&allowed, finished(201));
+    let _index = recorder.record(dns(hostile, "deny", "no-rule: no rule names it")).index();
+    recorder.deny("DELETE", ("api.example.com", 443, hostile), "method: not this one");
     let alarm =
         AlarmRaised { alarm: "placeholder-elsewhere".to_owned(), detail: hostile.to_owned() };
-    let _index = books.record(alarm).index();
+    let _index = recorder.record(alarm).index();
     let (budget, unit) = ("run".to_owned(), "tokens".to_owned());
-    let _index = books.record(BudgetSpent { budget, unit, amount: 12, total: 30 }).index();
+    let _index = recorder.record(BudgetSpent { budget, unit, amount: 12, total: 30 }).index();
 }
 
 #[test]
@@ -149,8 +158,8 @@ fn net_log_prints_one_line_per_request() {
     net(&lab, ["log"]).run().complains(2, "no ledger yet");
     let other = run(&lab, &[]);
     let id = run(&lab, &["--name", "day"]);
-    record_a_day(&Books::of(&lab, &id), "evil");
-    // The newest run unless another is named, by its name, its id or the beginning of it.
+    record_each_kind(&RunRecorder::of(&lab, &id), "evil");
+    // The newest run is shown unless a run is given by its name, its id or a prefix of its id.
     let ended = net(&lab, ["log"]).run();
     let text = ended.expect(0);
     let lines: Vec<&str> = text.lines().map(|line| &line[24..]).collect();
@@ -184,10 +193,10 @@ fn net_log_prints_one_line_per_request() {
 fn net_log_json_prints_one_object_per_line() {
     let lab = lab();
     let id = run(&lab, &[]);
-    record_a_day(&Books::of(&lab, &id), "evil");
-    let told = objects(net(&lab, ["log", "--json"]));
+    record_each_kind(&RunRecorder::of(&lab, &id), "evil");
+    let lines = objects(net(&lab, ["log", "--json"]));
     let kinds: Vec<(&Value, &Value)> =
-        told.iter().map(|one| (&one["type"], &one["state"])).collect();
+        lines.iter().map(|line| (&line["type"], &line["state"])).collect();
     let (request, none) = (json!("request"), Value::Null);
     let expect = [
         (&request, &json!("finished")),
@@ -198,10 +207,10 @@ fn net_log_json_prints_one_object_per_line() {
         (&json!("budget"), &none),
     ];
     assert_eq!(kinds, expect);
-    let first = &told[0];
+    let first = &lines[0];
     assert_eq!((&first["run"], &first["status"]), (&json!(id), &json!(201)));
     assert_eq!((&first["secrets"], &first["sent_bytes"]), (&json!(["github"]), &json!(1500)));
-    // The index leads to the event.
+    // The index is the index of the event in the ledger.
     let shown = lab.belljar(["ledger", "show", "--json", &first["index"].to_string()]);
     assert_eq!(shown.run().result()["fields"]["path"], "/v1/x");
     assert_eq!(objects(net(&lab, ["log", "--json", "--denied"])).len(), 3);
@@ -212,7 +221,7 @@ fn f13_net_log_escapes_control_characters_in_names_paths_and_alarms() {
     let lab = lab();
     let id = run(&lab, &[]);
     let hostile = "\u{1b}]0;evil\u{7}\u{202e}\u{2028}\0\n/x";
-    record_a_day(&Books::of(&lab, &id), hostile);
+    record_each_kind(&RunRecorder::of(&lab, &id), hostile);
     for args in [&["log"][..], &["log", "--json"], &["log", "--denied"]] {
         let ended = net(&lab, args).run();
         for byte in ended.expect(0).bytes().chain(ended.err().bytes()) {
@@ -225,83 +234,85 @@ fn f13_net_log_escapes_control_characters_in_names_paths_and_alarms() {
 #[test]
 fn net_log_follow_ends_with_the_run() {
     let lab = lab();
-    let mut box_ = lab.json(&["--name", "live"], "read line").open_input().start();
-    belljar_testkit::eventually("the run is on record", || {
+    let mut boxed = lab.json(&["--name", "live"], "read line").open_input().start();
+    belljar_testkit::eventually("the start of the program is recorded", || {
         lab.belljar(["ledger", "log", "--kind", "run.exec"]).run().out().contains("run.exec")
     });
     let live = net(&lab, ["log", "live", "--follow"]).start();
     let all = net(&lab, ["log", "--all", "--follow", "--json"]).start();
     let id = lab.runs()[0].file_name().unwrap().to_str().unwrap().to_owned();
-    let books = Books::of(&lab, &id);
-    let asked =
-        books.record(decided("GET", ("a.example", 443, "/1"), "allow", Some("allow a"), "so"));
-    books.deny("GET", ("b.example", 443, "/2"), "no-rule: none");
+    let recorder = RunRecorder::of(&lab, &id);
+    let slow =
+        recorder.record(decided("GET", ("a.example", 443, "/1"), "allow", Some("allow a"), "so"));
+    recorder.deny("GET", ("b.example", 443, "/2"), "no-rule: none");
     live.says("deny   GET https://b.example/2");
-    // It takes long, and is shown before it is finished.
+    // A request that takes long is shown before it has finished.
     live.says("GET https://a.example/1  open");
-    books.finish(&asked, answered(204));
+    recorder.finish(&slow, finished(204));
     live.says("GET https://a.example/1  204");
     let quick =
-        books.record(decided("GET", ("a.example", 443, "/3"), "allow", Some("allow a"), "so"));
-    books.finish(&quick, answered(200));
+        recorder.record(decided("GET", ("a.example", 443, "/3"), "allow", Some("allow a"), "so"));
+    recorder.finish(&quick, finished(200));
     live.says("GET https://a.example/3  200");
-    let left = decided("GET", ("a.example", 443, "/left"), "allow", Some("allow a"), "so");
-    let _index = books.record(left).index();
-    drop(books);
-    box_.signal(Signal::TERM);
-    belljar_testkit::eventually("the run ended", || box_.ended());
+    let unfinished = decided("GET", ("a.example", 443, "/left"), "allow", Some("allow a"), "so");
+    let _index = recorder.record(unfinished).index();
+    drop(recorder);
+    boxed.signal(Signal::TERM);
+    belljar_testkit::eventually("the run ended", || boxed.ended());
     let shown = live.wait();
     assert_eq!(shown.expect(0).matches("a.example/3").count(), 1, "one line: {}", shown.out());
     assert!(shown.out().contains("a.example/left  open"), "{}", shown.out());
     all.says("\"/left\"");
     all.signal(Signal::INT);
     assert_eq!(all.wait().code(), 130);
-    // Of a run that is over, everything is there at once.
+    // For a run that has ended, all lines are printed at once.
     assert!(net(&lab, ["log", "live", "--follow"]).succeed().contains("a.example/3  200"));
 }
 
 #[test]
 fn net_log_follow_ends_when_the_run_is_killed() {
     let lab = lab();
-    let box_ = lab.json(&[], "read line").open_input().start();
-    belljar_testkit::eventually("the run is on record", || {
+    let boxed = lab.json(&[], "read line").open_input().start();
+    belljar_testkit::eventually("the start of the program is recorded", || {
         lab.belljar(["ledger", "log", "--kind", "run.exec"]).run().out().contains("run.exec")
     });
     let live = net(&lab, ["log", "--follow"]).start();
-    box_.signal(Signal::KILL);
-    let _code = box_.wait().code();
+    boxed.signal(Signal::KILL);
+    let _code = boxed.wait().code();
     assert_eq!(live.wait().expect(0), "");
 }
 
-/// The operator's own file.
-fn operators_file(lab: &Lab) -> std::path::PathBuf {
+/// Returns the path of the operator's configuration file.
+fn operator_config_path(lab: &Lab) -> std::path::PathBuf {
     lab.home().join(".config/belljar/belljar.toml")
 }
 
-fn write_operators(lab: &Lab, text: &str) -> std::path::PathBuf {
-    let file = operators_file(lab);
+/// Writes the operator's configuration file and returns its path.
+fn write_operator_config(lab: &Lab, text: &str) -> std::path::PathBuf {
+    let file = operator_config_path(lab);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, text).unwrap();
     file
 }
 
-/// A run that wanted things and had them refused.
-fn record_wishes(books: &Books) {
+/// Records denied requests and lookups of all kinds, and one alarm.
+fn record_denied_requests(recorder: &RunRecorder) {
     let none = "no-rule: no rule allows it";
-    let _index = books.record(dns("api.example.com", "deny", none)).index();
-    let _index = books.record(dns("only-a-name.example", "deny", none)).index();
-    books.deny("GET", ("api.example.com", 443, "/repos/x"), none);
-    books.deny("POST", ("api.example.com", 443, "/repos/x"), "method: not this one");
+    let _index = recorder.record(dns("api.example.com", "deny", none)).index();
+    let _index = recorder.record(dns("only-a-name.example", "deny", none)).index();
+    recorder.deny("GET", ("api.example.com", 443, "/repos/x"), none);
+    recorder.deny("POST", ("api.example.com", 443, "/repos/x"), "method: not this one");
     for file in 0..6 {
-        books.deny("GET", ("files.example", 443, &format!("/pool/{file}.deb")), none);
+        recorder.deny("GET", ("files.example", 443, &format!("/pool/{file}.deb")), none);
     }
-    books.deny("GET", ("10.1.2.3", 8443, "/"), none);
+    recorder.deny("GET", ("10.1.2.3", 8443, "/"), none);
     let alarm = AlarmRaised { alarm: "placeholder-elsewhere".to_owned(), detail: "x".to_owned() };
-    let _index = books.record(alarm).index();
-    books.deny("POST", ("evil.example", 443, "/steal"), "placeholder-elsewhere: not there");
-    books.deny("POST", ("bad.example", 443, "/"), "denied-by-rule: so said");
+    let _index = recorder.record(alarm).index();
+    recorder.deny("POST", ("evil.example", 443, "/steal"), "placeholder-elsewhere: not there");
+    recorder.deny("POST", ("bad.example", 443, "/"), "denied-by-rule: so said");
 }
 
+/// The rules that `net learn` writes for [`record_denied_requests`].
 const LEARNT: &str = r#"
 # learnt from run ID of DAY
 [[template.default.allow]]
@@ -334,12 +345,12 @@ paths = ["/"]
 fn net_learn_turns_denied_requests_into_the_narrowest_rules() {
     let lab = lab();
     let old = "# mine\n[template.default]\nuser = 1000 # as at home\n";
-    let file = write_operators(&lab, old);
+    let file = write_operator_config(&lab, old);
     let id = run(&lab, &[]);
-    record_wishes(&Books::of(&lab, &id));
+    record_denied_requests(&RunRecorder::of(&lab, &id));
     let shown = net(&lab, ["learn"]).run();
     let text = shown.expect(0);
-    assert_eq!(fs::read_to_string(&file).unwrap(), old, "it is only shown");
+    assert_eq!(fs::read_to_string(&file).unwrap(), old, "without --write the file is not changed");
     for part in [
         "--allow 'GET,POST api.example.com/repos/x'",
         "--allow 'GET files.example/pool/*'",
@@ -352,39 +363,39 @@ fn net_learn_turns_denied_requests_into_the_narrowest_rules() {
     for part in ["ALARMS: 1", "evil.example:443/steal: it raised an ALARM", "`deny` rule"] {
         assert!(shown.err().contains(part), "no {part} in {}", shown.err());
     }
-    // The diff is one that `patch` takes, and gives what `--write` writes.
+    // `patch` accepts the diff and produces the same file as `--write`.
     let copy = lab.write("copy.toml", old);
     lab.program("patch").arg(&copy).input(text.clone()).succeed();
     net(&lab, ["learn", "--write"]).succeed();
     let written = fs::read_to_string(&file).unwrap();
     assert_eq!(fs::read_to_string(&copy).unwrap(), written);
-    let learnt = written.strip_prefix(old).expect("everything else is kept");
+    let learnt = written.strip_prefix(old).expect("the rest of the file is kept");
     let day = learnt.split(" of ").nth(1).unwrap().get(..10).unwrap();
     assert_eq!(learnt, LEARNT.replace("ID", &id).replace("DAY", day));
     lab.belljar(["template", "check"]).succeed();
-    // Once is enough.
+    // A second time there is nothing to add.
     let again = net(&lab, ["learn", "--write"]).run();
     assert_eq!(again.expect(0), "");
     assert!(again.err().contains("allowed by now"), "{}", again.err());
     assert_eq!(fs::read_to_string(&file).unwrap(), written);
-    let left: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
-    assert_eq!(left.len(), 1, "nothing is left beside it: {left:?}");
+    let entries: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
+    assert_eq!(entries.len(), 1, "no temporary file is left: {entries:?}");
 }
 
 #[test]
 fn net_learn_writes_rules_into_the_chosen_template_and_file() {
     let lab = lab();
     let id = run(&lab, &["--name", "wishes"]);
-    let books = Books::of(&lab, &id);
-    books.deny("GET", ("a.example", 443, "/x"), "no-rule: none");
-    drop(books);
-    // No file yet, and none is made without being asked.
+    let recorder = RunRecorder::of(&lab, &id);
+    recorder.deny("GET", ("a.example", 443, "/x"), "no-rule: none");
+    drop(recorder);
+    // The file does not exist yet, and it is not created without `--write`.
     assert!(net(&lab, ["learn", "wishes"]).succeed().starts_with("--- /dev/null"));
-    assert!(!operators_file(&lab).exists());
+    assert!(!operator_config_path(&lab).exists());
     net(&lab, ["learn", "wishes", "--template", "my.box", "--write"]).succeed();
-    let text = fs::read_to_string(operators_file(&lab)).unwrap();
+    let text = fs::read_to_string(operator_config_path(&lab)).unwrap();
     assert!(text.contains(r#"[[template."my.box".allow]]"#), "{text}");
-    // A list of rules gets more of them; a link stays a link, and keeps its mode.
+    // Rules are added to an existing list. A symbolic link is kept, and so is the mode of its target.
     let real = lab.dir().join("real.toml");
     fs::write(&real, "[template.default]\nallow = [\n  \"pypi\", # for pip\n]\n").unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
@@ -404,20 +415,20 @@ fn net_learn_writes_rules_into_the_chosen_template_and_file() {
 fn c08_net_learn_never_writes_the_file_of_a_project() {
     let lab = lab();
     let id = run(&lab, &[]);
-    let books = Books::of(&lab, &id);
-    books.deny("GET", ("a.example", 443, "/x"), "no-rule: none");
-    drop(books);
+    let recorder = RunRecorder::of(&lab, &id);
+    recorder.deny("GET", ("a.example", 443, "/x"), "no-rule: none");
+    drop(recorder);
     let project = lab.write("belljar.toml", "[template.default]\n");
     let config = ["--config", project.to_str().unwrap()];
     let learn = lab.belljar(config).args(["net", "learn", "--write"]);
     learn.run().complains(2, "a project's file");
-    // Nor from elsewhere: the run knows whose workspace it had.
+    // It is refused from another directory too, because the workspace of the run is recorded.
     let learn = lab.belljar(config).args(["net", "learn", "--write"]).cwd(lab.home());
     learn.run().complains(2, "a project's file");
     assert_eq!(fs::read_to_string(&project).unwrap(), "[template.default]\n");
-    // The operator's own file gets them, and the project's stays as it is.
+    // The rules are written into the operator's file, and the file of the project is not changed.
     net(&lab, ["learn", "--write"]).succeed();
-    assert!(operators_file(&lab).exists());
+    assert!(operator_config_path(&lab).exists());
     assert_eq!(fs::read_to_string(&project).unwrap(), "[template.default]\n");
 }
 
@@ -425,22 +436,24 @@ fn c08_net_learn_never_writes_the_file_of_a_project() {
 fn net_learn_turns_requests_of_a_full_network_run_into_rules() {
     let lab = lab();
     let id = run(&lab, &[]);
-    let books = Books::of(&lab, &id);
-    let full = |path: &str| decided("GET", ("a.example", 443, path), "allow", Some("net full"), "");
-    let good = books.record(full("/good"));
-    books.finish(&good, answered(200));
-    let cut = books.record(full("/cut"));
+    let recorder = RunRecorder::of(&lab, &id);
+    let allowed =
+        |path: &str| decided("GET", ("a.example", 443, path), "allow", Some("net full"), "");
+    let good = recorder.record(allowed("/good"));
+    recorder.finish(&good, finished(200));
+    let cut = recorder.record(allowed("/cut"));
     let error = Some("a placeholder in the body".to_owned());
-    books.finish(&cut, RequestFinished { status: None, error, ..answered(0) });
+    recorder.finish(&cut, RequestFinished { status: None, error, ..finished(0) });
     let ruled = decided("GET", ("b.example", 443, "/"), "allow", Some("allow b.example"), "");
-    let ruled = books.record(ruled);
-    books.finish(&ruled, answered(200));
-    drop(books);
+    let ruled = recorder.record(ruled);
+    recorder.finish(&ruled, finished(200));
+    drop(recorder);
     let text = net(&lab, ["learn"]).succeed();
     assert!(text.contains("--allow 'GET a.example/good'"), "{text}");
     assert!(!text.contains("/cut") && !text.contains("b.example"), "{text}");
 }
 
+/// The value of the secret `demo`.
 const TOKEN: &str = "tok-4f1dB7c0ffee4f1dB7c0ffee";
 
 #[test]
@@ -466,11 +479,13 @@ fn net_log_and_net_learn_work_on_the_requests_of_a_real_run() {
     let ended = lab.bash(script).run();
     assert_eq!(ended.expect(0), "200\n403\n403\n403\n000", "{}", ended.err());
     assert_eq!(upstream.received().len(), 1);
-    let told = objects(net(&lab, ["log", "--json"]));
-    let requests: Vec<String> = told
+    let lines = objects(net(&lab, ["log", "--json"]));
+    let requests: Vec<String> = lines
         .iter()
-        .filter(|one| one["type"] == "request")
-        .map(|one| format!("{} {} {}", one["verdict"], one["path"], one["status"]).replace('"', ""))
+        .filter(|line| line["type"] == "request")
+        .map(|line| {
+            format!("{} {} {}", line["verdict"], line["path"], line["status"]).replace('"', "")
+        })
         .collect();
     let expect = [
         "allow /public/a 200",
@@ -479,26 +494,26 @@ fn net_log_and_net_learn_work_on_the_requests_of_a_real_run() {
         "deny /public/alarm null",
     ];
     assert_eq!(requests, expect);
-    let first = told.iter().find(|one| one["type"] == "request").unwrap();
+    let first = lines.iter().find(|line| line["type"] == "request").unwrap();
     assert_eq!(first["secrets"], json!(["demo"]));
     assert!(first["received_bytes"].as_u64() > Some(0) && first["micros"].as_u64() > Some(0));
-    let kinds = |kind: &str| told.iter().filter(|one| one["type"] == kind).count();
-    assert!(kinds("name") > 0 && kinds("alarm") == 1, "{told:?}");
+    let kinds = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+    assert!(kinds("name") > 0 && kinds("alarm") == 1, "{lines:?}");
     let text = net(&lab, ["log"]).run().expect(0);
     assert!(text.contains("secret demo") && !text.contains(TOKEN), "{text}");
-    // What it wanted is refused before the rules are learnt, and allowed with them.
-    let wishes =
+    // The requests are denied before the rules are learnt, and allowed with the learnt rules.
+    let requests =
         [("GET", "https://api.example.com/private"), ("POST", "https://api.example.com/public/b")];
     let allowed = |method: &str, url: &str| {
         let explain = net(&lab, ["explain", url, "--method", method, "--json"]);
         explain.run().result()["verdict"] == "allow"
     };
-    assert!(wishes.iter().all(|(method, url)| !allowed(method, url)));
+    assert!(requests.iter().all(|(method, url)| !allowed(method, url)));
     let learnt = net(&lab, ["learn", "--write"]).run();
     assert!(learnt.err().contains("ALARMS: 1"), "{}", learnt.err());
     assert!(!learnt.expect(0).contains("alarm"), "{}", learnt.out());
-    assert!(wishes.iter().all(|(method, url)| allowed(method, url)));
-    assert!(!allowed("DELETE", wishes[0].1) && !allowed("GET", "https://api.example.com/other"));
+    assert!(requests.iter().all(|(method, url)| allowed(method, url)));
+    assert!(!allowed("DELETE", requests[0].1) && !allowed("GET", "https://api.example.com/other"));
     assert!(
         allowed("GET", "https://unknown.example/") && !allowed("POST", "https://unknown.example/")
     );
@@ -508,12 +523,12 @@ fn net_log_and_net_learn_work_on_the_requests_of_a_real_run() {
 fn net_log_shows_tool_server_requests_by_purpose_and_otherwise_counts_them() {
     let lab = lab();
     let own = run(&lab, &[]);
-    Books::of(&lab, &own).deny("GET", ("own.example", 443, "/"), "no-rule: no rule");
+    RunRecorder::of(&lab, &own).deny("GET", ("own.example", 443, "/"), "no-rule: no rule");
     let server = format!("{}ffff", &own[..own.len() - 4]);
     assert_ne!(server, own);
-    let books = Books::of(&lab, &server);
-    let _index = books.record(created_for_a_tool_server()).index();
-    books.deny("GET", ("server.example", 443, "/"), "no-rule: no rule");
+    let recorder = RunRecorder::of(&lab, &server);
+    let _index = recorder.record(tool_server_created()).index();
+    recorder.deny("GET", ("server.example", 443, "/"), "no-rule: no rule");
 
     let seen = |args: &[&str]| -> Vec<(Value, Value)> {
         let lines = objects(net(&lab, ["log", "--json"]).args(args)).into_iter();
@@ -524,9 +539,13 @@ fn net_log_shows_tool_server_requests_by_purpose_and_otherwise_counts_them() {
     assert_eq!(seen(&["--all"]), [of_run()]);
     assert_eq!(seen(&["--all", "--purpose", "all"]), [of_run(), of_server()]);
     assert_eq!(seen(&["--all", "--purpose", "tool-server"]), [of_server()]);
-    assert_eq!(seen(&[]), [of_run()], "the newest run of a user");
-    assert_eq!(seen(&["--purpose", "tool-server"]), [of_server()], "the newest of them");
-    assert_eq!(seen(&[&server]), [of_server()], "by its id");
+    assert_eq!(seen(&[]), [of_run()], "the newest run of the user");
+    assert_eq!(
+        seen(&["--purpose", "tool-server"]),
+        [of_server()],
+        "the newest run of a tool server"
+    );
+    assert_eq!(seen(&[&server]), [of_server()], "a run given by its id");
     let counted = net(&lab, ["log", "--all"]).run();
     counted.expect(0);
     let note = "1 more of tool servers and clone readers; `--purpose all` shows them";

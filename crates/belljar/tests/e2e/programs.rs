@@ -1,19 +1,20 @@
-//! Programs as models write them, all through one server: `tests/programs`.
+//! Runs the programs of `tests/programs`, which are typical for models, through one MCP server.
 //!
-//! A program begins with what it must give, one thing a line, and is sent whole, so that lines are
-//! those of the file:
+//! A program starts with comments that state its expected results, one per line. The complete file is
+//! sent, so that line numbers are those of the file:
 //!
 //! ```text
-//! // oracle: deno             what worked it out, if not Node; `hand` for what only a box does
-//! // input: {"n":1}           what it is given
-//! // expect: [1,2]            its result; none if there is no such line
-//! // stdout: one line         what it writes, line by line; `stderr` likewise
-//! // error: TypeError at 7    what it ends with, and where
-//! // message: "no such id"    what that says
+//! // oracle: deno             the engine that gave the results, if not Node; `hand` if none can
+//! // input: {"n":1}           the input of the program
+//! // expect: [1,2]            its result; without this line it has no result
+//! // stdout: one line         one line of its standard output; `stderr` likewise
+//! // error: TypeError at 7    the uncaught error and its line
+//! // message: "no such id"    the message of the error
 //! ```
 //!
-//! None of it is from anybody's head. `oracle.mjs` beside the programs runs them in Node and in Deno,
-//! under the same rules of results and against the same web service, and says how it is started.
+//! Except for `oracle: hand`, `oracle.mjs` in the directory of the programs checks the expected results. It
+//! runs the programs in Node and Deno, with the same definition of a result and the same web service. Its first lines tell
+//! how to start it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -24,38 +25,44 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// So many are under way at once.
-const AT_ONCE: usize = 8;
+/// The number of programs that run at the same time.
+const CONCURRENCY: usize = 8;
 
+/// A program and its expected results.
 #[derive(Debug, Default)]
 struct Program {
     name: String,
     text: String,
-    wants: HashMap<String, Vec<String>>,
+    /// The values of the comment lines, by their key.
+    expectations: HashMap<String, Vec<String>>,
 }
 
 impl Program {
+    /// Reads a program and its expected results from a file.
     fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).expect("a program");
         let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
-        let mut wants: HashMap<String, Vec<String>> = HashMap::new();
+        let mut expectations: HashMap<String, Vec<String>> = HashMap::new();
         for line in text.lines() {
-            let said = line.strip_prefix("// ").and_then(|line| line.split_once(':'));
-            let Some((key, value)) = said.filter(|(key, _)| KEYS.contains(key)) else { break };
+            let comment = line.strip_prefix("// ").and_then(|line| line.split_once(':'));
+            let Some((key, value)) = comment.filter(|(key, _)| KEYS.contains(key)) else { break };
             let value = value.strip_prefix(' ').unwrap_or(value);
-            wants.entry(key.to_owned()).or_default().push(value.to_owned());
+            expectations.entry(key.to_owned()).or_default().push(value.to_owned());
         }
-        Self { name, text, wants }
+        Self { name, text, expectations }
     }
 
+    /// Returns the first value of a key.
     fn first(&self, key: &str) -> Option<&str> {
-        self.wants.get(key)?.first().map(String::as_str)
+        self.expectations.get(key)?.first().map(String::as_str)
     }
 
+    /// Returns the first value of a key, parsed as JSON.
     fn json(&self, key: &str) -> Option<Value> {
         self.first(key).map(|text| serde_json::from_str(text).expect("JSON"))
     }
 
+    /// Returns the arguments of the `execute_code` call for this program.
     fn arguments(&self) -> Value {
         let language = self.name.rsplit('.').next();
         let mut arguments = json!({ "code": self.text, "language": language });
@@ -65,16 +72,17 @@ impl Program {
         arguments
     }
 
-    /// Everything that is not as it should be.
-    fn deviations(&self, account: &Value) -> Vec<String> {
+    /// Compares the report of a call with the expected results and describes each difference.
+    fn differences(&self, report: &Value) -> Vec<String> {
         let mut found = Vec::new();
         let expect = self.json("expect").unwrap_or_default();
-        if !same(&expect, &account["result"]) {
-            found.push(format!("result\n    want {expect}\n    have {}", account["result"]));
+        if !is_same_json(&expect, &report["result"]) {
+            found.push(format!("result\n    want {expect}\n    have {}", report["result"]));
         }
         for stream in ["stdout", "stderr"] {
-            let want = self.wants.get(stream).map_or_else(String::new, |lines| lines.join("\n"));
-            let have = plain(account[stream].as_str().unwrap_or_default());
+            let want =
+                self.expectations.get(stream).map_or_else(String::new, |lines| lines.join("\n"));
+            let have = trim_lines(report[stream].as_str().unwrap_or_default());
             if want.trim_end_matches('\n') != have {
                 found.push(format!("{stream}\n--- want\n{want}\n--- have\n{have}\n---"));
             }
@@ -84,46 +92,49 @@ impl Program {
                 Some((name, line)) => (Some(name), line.parse::<u64>().ok()),
                 None => (None, None),
             };
-        let error = &account["error"];
+        let error = &report["error"];
         if error["name"].as_str() != name {
-            found.push(format!("error: want {name:?}, have {error}; ended: {}", account["reason"]));
+            found.push(format!("error: want {name:?}, have {error}; ended: {}", report["reason"]));
         } else if line.is_some() && error["line"].as_u64() != line {
             found.push(format!("line: want {line:?}, have {error}"));
         } else if self.json("message").is_some_and(|message| message != error["message"]) {
             found.push(format!("message: {error}"));
         }
-        if name.is_none() && account["ok"] != true {
-            found.push(format!("not ok: {}", account["reason"]));
+        if name.is_none() && report["ok"] != true {
+            found.push(format!("not ok: {}", report["reason"]));
         }
         found
     }
 }
 
+/// The keys of the comment lines.
 const KEYS: [&str; 7] = ["oracle", "input", "expect", "stdout", "stderr", "error", "message"];
 
-/// Numbers by value: engines write the same one in different ways.
-fn same(one: &Value, other: &Value) -> bool {
+/// Compares JSON values. Numbers are equal by value, because engines format them differently.
+fn is_same_json(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_same_json(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            let fits = |(key, value)| other.get(key).is_some_and(|other| same(value, other));
+            let fits =
+                |(key, value)| other.get(key).is_some_and(|other| is_same_json(value, other));
             one.len() == other.len() && one.iter().all(fits)
         }
         _ => one == other,
     }
 }
 
-/// Without what no editor would keep at the end of a line.
-fn plain(text: &str) -> String {
+/// Removes trailing whitespace of each line and trailing empty lines.
+fn trim_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end_matches('\n').split('\n').map(str::trim_end).collect();
     lines.join("\n").trim_end_matches('\n').to_owned()
 }
 
-/// A lab whose programs reach the shop, which gets its token on the way out.
-pub(crate) fn with_shop() -> (Lab, Upstream) {
+/// Creates a lab whose programs may call the web service `shop`. The broker adds its token.
+pub(crate) fn lab_with_shop() -> (Lab, Upstream) {
     let (lab, authority) = (lab(), Authority::new());
     let upstream = Upstream::tls(&authority, &["api.shop.test", "cdn.shop.test"], shop());
     let connect = upstream.address();
@@ -153,27 +164,28 @@ fn code_mode_runs_200_typical_programs_with_the_results_of_node_or_deno() {
         .collect();
     programs.sort_by(|one, other| one.name.cmp(&other.name));
     assert!(programs.len() >= 200, "only {} programs", programs.len());
-    let (lab, _shop) = with_shop();
+    let (lab, _shop) = lab_with_shop();
     let server = Mcp::start(lab.belljar(["mcp"]));
-    let mut report = String::new();
-    let mut wrong = 0;
-    for some in programs.chunks(AT_ONCE) {
-        let asked: Vec<u64> =
+    let mut failures = String::new();
+    let mut failed = 0;
+    for some in programs.chunks(CONCURRENCY) {
+        let ids: Vec<u64> =
             some.iter().map(|it| server.begin("execute_code", &it.arguments())).collect();
-        for (program, id) in some.iter().zip(asked) {
+        for (program, id) in some.iter().zip(ids) {
             let answer = server.answer(id);
-            let account = &answer["result"]["structuredContent"];
-            let found = if account.is_object() {
-                program.deviations(account)
+            let report = &answer["result"]["structuredContent"];
+            let found = if report.is_object() {
+                program.differences(report)
             } else {
-                vec![format!("no account: {answer}")]
+                vec![format!("no report: {answer}")]
             };
             if !found.is_empty() {
-                wrong += 1;
-                writeln!(report, "** {}\n  {}", program.name, found.join("\n  ")).expect("a text");
+                failed += 1;
+                writeln!(failures, "** {}\n  {}", program.name, found.join("\n  "))
+                    .expect("a text");
             }
         }
     }
-    assert!(wrong == 0, "{wrong} of {} programs deviate:\n{report}", programs.len());
+    assert!(failed == 0, "{failed} of {} programs differ:\n{failures}", programs.len());
     server.end().expect(0);
 }

@@ -1,5 +1,5 @@
-//! `examples/verify_ledger.py`, which follows `docs/ledger-format.md` and shares no code with us, and
-//! Belljar come to the same answers about sound and about damaged ledgers and receipts.
+//! `examples/verify_ledger.py` and `belljar ledger verify` give the same results for intact and damaged
+//! ledgers and receipts. The script implements `docs/ledger-format.md` and shares no code with Belljar.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,11 @@ use belljar_testkit::{Lab, Program};
 
 use crate::lab;
 
+/// The source of the Python verifier.
 const SCRIPT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/verify_ledger.py"));
-/// Calls it for each line of arguments, for Python is slow to start.
-const MANY: &str = r#"
+/// A Python program that calls the verifier for each line of arguments, because Python starts slowly.
+const BATCH_SCRIPT: &str = r#"
 import json, sys
 import verify_ledger
 for line in sys.stdin:
@@ -25,24 +26,30 @@ for line in sys.stdin:
     print(code, flush=True)
 "#;
 
-/// A ledger and its anchor: paths below `BELLJAR_HOME`, and what the files hold.
+/// The files of a ledger and its anchor: contents by path below `BELLJAR_HOME`.
 type Files = BTreeMap<String, Vec<u8>>;
 
+/// The path of the log of events.
 const LOG: &str = "ledger/events.log";
+/// The path of the salts of bodies.
 const SALTS: &str = "ledger/salts";
+/// The path of the signed head, which has two slots.
 const HEAD: &str = "anchor/head";
+/// The path of the list of public keys.
 const KEYS: &str = "anchor/keys";
+/// The size of a slot of the head in bytes.
 const SLOT: usize = 4096;
 
-/// What both verifiers are asked, and what they must say.
+/// A ledger that both verifiers check, and the expected result.
 struct Case {
     name: String,
     files: Files,
     args: Vec<String>,
-    /// `None`: they must agree, whatever they say.
+    /// Whether the ledger is intact. With `None`, the verifiers must only agree.
     sound: Option<bool>,
 }
 
+/// Reads the files of a ledger and its anchor, except for the index.
 fn read(home: &Path) -> Files {
     let mut files = Files::new();
     let mut dirs = vec![home.join("ledger"), home.join("anchor")];
@@ -59,6 +66,7 @@ fn read(home: &Path) -> Files {
     files
 }
 
+/// Writes the files of a ledger and its anchor.
 fn write(home: &Path, files: &Files) {
     for part in ["ledger", "anchor"] {
         fs::create_dir_all(home.join(part)).unwrap();
@@ -70,68 +78,70 @@ fn write(home: &Path, files: &Files) {
     }
 }
 
-/// The script as an operator has it.
-fn script(lab: &Lab) -> PathBuf {
+/// Writes the Python verifier to a file and returns its path.
+fn write_script(lab: &Lab) -> PathBuf {
     let path = lab.dir().join("verify_ledger.py");
     fs::write(&path, SCRIPT).unwrap();
     path
 }
 
-/// The exit codes of the script for many command lines.
-fn python(lab: &Lab, lines: &[Vec<String>]) -> Vec<(i32, String)> {
-    script(lab);
-    let many = lab.dir().join("many.py");
-    fs::write(&many, MANY).unwrap();
+/// Runs the Python verifier with each list of arguments and returns exit codes and output.
+fn run_python(lab: &Lab, lines: &[Vec<String>]) -> Vec<(i32, String)> {
+    write_script(lab);
+    let batch = lab.dir().join("many.py");
+    fs::write(&batch, BATCH_SCRIPT).unwrap();
     let input: String =
         lines.iter().map(|line| serde_json::json!(line).to_string() + "\n").collect();
-    let out = lab.program("python3").arg(many).input(input).succeed();
-    let mut told = String::new();
-    let mut answers = Vec::new();
+    let out = lab.program("python3").arg(batch).input(input).succeed();
+    let mut output = String::new();
+    let mut results = Vec::new();
     for line in out.lines() {
         match line.parse() {
-            Ok(code) => answers.push((code, std::mem::take(&mut told))),
-            Err(_) => told += line,
+            Ok(code) => results.push((code, std::mem::take(&mut output))),
+            Err(_) => output += line,
         }
     }
-    assert_eq!(answers.len(), lines.len(), "{told}");
-    answers
+    assert_eq!(results.len(), lines.len(), "{output}");
+    results
 }
 
-/// Runs these programs, some at a time.
-fn codes<T: Sync>(all: &[T], program: impl Fn(&T) -> Program + Sync) -> Vec<(i32, String)> {
+/// Runs one program per item on four threads, and returns exit codes and output.
+fn run_all<T: Sync>(all: &[T], program: impl Fn(&T) -> Program + Sync) -> Vec<(i32, String)> {
     let share = all.len().div_ceil(4).max(1);
-    let answer = |asked: &T| {
-        let ended = program(asked).run();
+    let run = |item: &T| {
+        let ended = program(item).run();
         (ended.code(), ended.out() + &ended.err())
     };
     thread::scope(|scope| {
-        let workers = all
-            .chunks(share)
-            .map(|some| scope.spawn(|| some.iter().map(&answer).collect::<Vec<_>>()));
+        let workers =
+            all.chunks(share).map(|some| scope.spawn(|| some.iter().map(&run).collect::<Vec<_>>()));
         let workers: Vec<_> = workers.collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     })
 }
 
-/// Holds the answers against each other and against what is known.
+/// Asserts that the results of both verifiers are equal and as expected.
 #[track_caller]
-fn compare<'a>(
+fn assert_same_results<'a>(
     cases: impl Iterator<Item = (&'a str, Option<bool>)>,
     rust: &[(i32, String)],
     python: &[(i32, String)],
 ) {
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (((name, sound), rust), python) in cases.zip(rust).zip(python) {
-        let fits = sound.is_none_or(|sound| rust.0 == i32::from(!sound));
-        if rust.0 != python.0 || rust.0 > 1 || !fits {
-            wrong.push(format!("{name}: should be sound: {sound:?}\n  {rust:?}\n  {python:?}"));
+        let is_expected = sound.is_none_or(|sound| rust.0 == i32::from(!sound));
+        if rust.0 != python.0 || rust.0 > 1 || !is_expected {
+            differences
+                .push(format!("{name}: should be sound: {sound:?}\n  {rust:?}\n  {python:?}"));
         }
     }
-    assert!(wrong.is_empty(), "{} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let count = differences.len();
+    assert!(count == 0, "{count} results are wrong:\n{}", differences.join("\n"));
 }
 
+/// Verifies each case with Belljar and with the Python verifier and compares the results.
 #[track_caller]
-fn judge(lab: &Lab, cases: &[Case]) {
+fn verify_with_both(lab: &Lab, cases: &[Case]) {
     let home = |number: usize| lab.dir().join(format!("case-{number}"));
     let mut lines = Vec::new();
     for (number, case) in cases.iter().enumerate() {
@@ -143,29 +153,30 @@ fn judge(lab: &Lab, cases: &[Case]) {
         lines.push(line);
     }
     let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
-    let rust = codes(&numbered, |(number, case)| {
+    let rust = run_all(&numbered, |(number, case)| {
         let program = lab.belljar(["ledger", "verify", "--deep", "--json"]).args(&case.args);
         program.env("BELLJAR_HOME", home(*number))
     });
     let names = cases.iter().map(|case| (case.name.as_str(), case.sound));
-    compare(names, &rust, &python(lab, &lines));
+    assert_same_results(names, &rust, &run_python(lab, &lines));
 }
 
-/// A ledger with everything in it, and what was kept of it on the way.
-struct Made {
+/// A ledger with events of many kinds, and copies from earlier times.
+struct TestLedger {
     lab: Lab,
     now: Files,
     early: Files,
-    /// When the key had just been exchanged.
+    /// The files directly after the rotation of the key.
     rotated: Files,
-    /// Of when it was `early`, and of `now`.
+    /// Checkpoints from the times of `early` and of `now`.
     checkpoints: [PathBuf; 2],
     keys: Vec<String>,
     runs: Vec<String>,
 }
 
+/// Creates a ledger with runs, a prune, a rotation of the key, a redaction and checkpoints.
 #[track_caller]
-fn make() -> Made {
+fn make_ledger() -> TestLedger {
     let lab = lab();
     let run = |options: &[&str], script: &str| {
         let result = lab.json(options, script).run().result();
@@ -197,11 +208,11 @@ fn make() -> Made {
         String::from_utf8(now[KEYS].clone()).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(keys.len(), 2, "one rotation");
     let runs = vec![first, second, third, fourth];
-    Made { lab, now, early: early.0, rotated, checkpoints: [early.1, late], keys, runs }
+    TestLedger { lab, now, early: early.0, rotated, checkpoints: [early.1, late], keys, runs }
 }
 
-impl Made {
-    /// The ledger with one file exchanged.
+impl TestLedger {
+    /// Returns a case in which one file has other content.
     fn with(
         &self,
         name: impl Into<String>,
@@ -214,25 +225,26 @@ impl Made {
         Case { name: name.into(), files, args: Vec::new(), sound: Some(sound) }
     }
 
+    /// Returns a case in which one file is missing.
     fn without(&self, file: &str) -> Case {
         let mut files = self.now.clone();
-        files.remove(file).expect("it was there");
+        files.remove(file).expect("the file exists");
         Case { name: format!("without {file}"), files, args: Vec::new(), sound: Some(false) }
     }
 
-    /// The ledger as it is, and something else asked.
-    fn asked(&self, name: &str, args: &[&str], sound: bool) -> Case {
+    /// Returns a case with the intact ledger and these arguments.
+    fn with_args(&self, name: &str, args: &[&str], sound: bool) -> Case {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         Case { name: name.to_owned(), files: self.now.clone(), args, sound: Some(sound) }
     }
 
-    /// One bit changed.
+    /// Returns a case in which one bit of a file is changed.
     fn flip(&self, file: &str, at: usize, sound: Option<bool>) -> Case {
         let bytes = flipped(&self.now[file], at);
         Case { sound, ..self.with(format!("{file}, byte {at}"), file, bytes, false) }
     }
 
-    /// The ledger of one time beside the anchor of another.
+    /// Returns a case with the ledger of one copy and the anchor of another.
     fn mixed(name: &str, ledger: &Files, anchor: &Files, sound: bool) -> Case {
         let part = |of: &Files, part: &str| {
             let of = of.iter().filter(|(name, _)| name.starts_with(part));
@@ -242,181 +254,207 @@ impl Made {
         Case { name: name.to_owned(), files, args: Vec::new(), sound: Some(sound) }
     }
 
-    /// The batches of the log, as they stand in it.
+    /// Returns the batches of the log, in order.
     fn batches(&self) -> Vec<&[u8]> {
         let mut rest = &self.now[LOG][64..];
         let mut all = Vec::new();
         while !rest.is_empty() {
             let payload = u32::from_be_bytes(rest[4..8].try_into().unwrap());
-            let (batch, behind) = rest.split_at(28 + payload as usize + 32);
+            let (batch, after) = rest.split_at(28 + payload as usize + 32);
             all.push(batch);
-            rest = behind;
+            rest = after;
         }
         all
     }
 
-    /// The first file of a body that is there.
+    /// Returns the path of the first stored body.
     fn body(&self) -> &str {
         self.now.keys().find(|name| name.starts_with("ledger/bodies/")).expect("a body was kept")
     }
 }
 
+/// Returns the bytes with one bit of the byte at an offset changed.
 fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at] ^= 1 << (at % 8);
     bytes
 }
 
-/// So many places, evenly spread.
+/// Returns `count` evenly spaced offsets from `from` to `to`.
 fn spread(from: usize, to: usize, count: usize) -> impl Iterator<Item = usize> {
-    (0..count).map(move |place| from + (to - from) * place / count)
+    (0..count).map(move |step| from + (to - from) * step / count)
 }
 
 #[test]
 fn python_verifier_agrees_with_belljar_on_changed_bytes_of_the_log() {
-    let made = make();
-    let mut cases = vec![made.asked("as it is", &[], true)];
-    cases.extend([0, 14, 15, 16, 31, 32, 63].map(|at| made.flip(LOG, at, Some(false))));
+    let ledger = make_ledger();
+    let mut cases = vec![ledger.with_args("as it is", &[], true)];
+    cases.extend([0, 14, 15, 16, 31, 32, 63].map(|at| ledger.flip(LOG, at, Some(false))));
     let mut start = 64;
-    for (number, batch) in made.batches().into_iter().enumerate() {
+    for (number, batch) in ledger.batches().into_iter().enumerate() {
         let (payload, check) = (start + 28, start + batch.len() - 32);
-        // Magic, length, index, count and writer; another byte of each in every batch.
+        // Magic, length, index, count and writer. Each batch has another byte of each field changed.
         let head = [(0, 4), (4, 4), (8, 8), (16, 4), (20, 8)];
         let head = head.map(|(at, length)| start + at + number % length);
-        let places = head.into_iter().chain(spread(payload, check, 6));
-        let places = places.chain([check, check + 31]);
-        cases.extend(places.map(|at| made.flip(LOG, at, Some(false))));
+        let offsets = head.into_iter().chain(spread(payload, check, 6));
+        let offsets = offsets.chain([check, check + 31]);
+        cases.extend(offsets.map(|at| ledger.flip(LOG, at, Some(false))));
         start += batch.len();
     }
-    assert!(cases.len() > 200, "{} places of the log", cases.len());
-    judge(&made.lab, &cases);
+    assert!(cases.len() > 200, "only {} offsets of the log are tested", cases.len());
+    verify_with_both(&ledger.lab, &cases);
 }
 
 #[test]
 fn python_verifier_agrees_with_belljar_on_truncated_and_reordered_logs() {
-    let made = make();
-    let (log, batches) = (&made.now[LOG], made.batches());
+    let ledger = make_ledger();
+    let (log, batches) = (&ledger.now[LOG], ledger.batches());
     let (header, last) = (&log[..64], batches[batches.len() - 1]);
-    let of = |parts: &[&[u8]]| [&[header], parts].concat().concat();
-    let behind = |bytes: &[u8]| [log.as_slice(), bytes].concat();
-    // The beginning of an append by this writer, which holds a whole batch; a box may have chosen it.
-    let holding = |writer: u64, rest: &[u8]| {
+    let log_of = |parts: &[&[u8]]| [&[header], parts].concat().concat();
+    let appended = |bytes: &[u8]| [log.as_slice(), bytes].concat();
+    // An incomplete append by this writer that contains a complete batch. A box may have chosen its bytes.
+    let incomplete = |writer: u64, rest: &[u8]| {
         let (index, writer) = (1000_u64.to_be_bytes(), writer.to_be_bytes());
         let head = [b"BJB1\0\x10\0\0", &index[..], b"\0\0\0\x01", &writer, b"\xff\xff"].concat();
         [&head, last, rest].concat()
     };
     let writer = u64::from_be_bytes(last[20..28].try_into().unwrap());
     let mut cases = vec![
-        made.with("junk behind", LOG, behind(b"junk"), true),
-        made.with("zeros behind", LOG, behind(&[0; 100]), true),
-        made.with("half a batch behind", LOG, behind(&last[..last.len() - 1]), true),
-        made.with("the last batch again", LOG, behind(last), false),
-        made.with("the first batch behind", LOG, behind(batches[0]), false),
-        made.with("a batch behind junk", LOG, behind(&[b"junk", last].concat()), false),
-        made.with("half a batch with one in it", LOG, behind(&holding(9, b"rest")), true),
-        made.with("half a batch with its writer's", LOG, behind(&holding(writer, b"rest")), false),
-        made.with("half a batch, then a whole one", LOG, behind(&holding(9, b"")), false),
-        made.without(LOG),
+        ledger.with("junk at the end", LOG, appended(b"junk"), true),
+        ledger.with("zeros at the end", LOG, appended(&[0; 100]), true),
+        ledger.with("an incomplete batch at the end", LOG, appended(&last[..last.len() - 1]), true),
+        ledger.with("the last batch twice", LOG, appended(last), false),
+        ledger.with("the first batch again at the end", LOG, appended(batches[0]), false),
+        ledger.with("junk and a batch at the end", LOG, appended(&[b"junk", last].concat()), false),
+        ledger.with(
+            "an incomplete batch that contains a batch of another writer",
+            LOG,
+            appended(&incomplete(9, b"rest")),
+            true,
+        ),
+        ledger.with(
+            "an incomplete batch that contains a batch of its writer",
+            LOG,
+            appended(&incomplete(writer, b"rest")),
+            false,
+        ),
+        ledger.with(
+            "an incomplete batch, then a complete one",
+            LOG,
+            appended(&incomplete(9, b"")),
+            false,
+        ),
+        ledger.without(LOG),
     ];
     let mut at = 64;
     for (number, batch) in batches.iter().enumerate() {
-        cases.push(made.with(format!("cut at byte {at}"), LOG, &log[..at], false));
+        cases.push(ledger.with(format!("cut at byte {at}"), LOG, &log[..at], false));
         let cut = at + batch.len() * (number + 1) / (batches.len() + 1);
-        cases.push(made.with(format!("cut at byte {cut}"), LOG, &log[..cut], false));
+        cases.push(ledger.with(format!("cut at byte {cut}"), LOG, &log[..cut], false));
         let (before, after) = batches.split_at(number);
         let without = [before, &after[1..]].concat();
-        cases.push(made.with(format!("without batch {number}"), LOG, of(&without), false));
+        cases.push(ledger.with(format!("without batch {number}"), LOG, log_of(&without), false));
         if number > 0 {
             let mut swapped = batches.clone();
             swapped.swap(number - 1, number);
-            cases.push(made.with(format!("batch {number} first"), LOG, of(&swapped), false));
+            cases.push(ledger.with(format!("batch {number} first"), LOG, log_of(&swapped), false));
         }
         at += batch.len();
     }
-    cases.push(made.with("empty", LOG, "", false));
-    cases.push(made.with("cut in the header", LOG, &log[..40], false));
-    cases.push(Made::mixed("an older copy of the ledger", &made.early, &made.now, false));
-    // It would do, but the redaction since then is not signed by it, and so excuses nothing.
-    cases.push(Made::mixed("an older copy of the anchor", &made.now, &made.early, false));
-    cases.push(Made::mixed("an older copy of both", &made.early, &made.early, true));
-    judge(&made.lab, &cases);
+    cases.push(ledger.with("empty", LOG, "", false));
+    cases.push(ledger.with("cut in the header", LOG, &log[..40], false));
+    cases.push(TestLedger::mixed("an older copy of the ledger", &ledger.early, &ledger.now, false));
+    // The older anchor does not sign the later redaction, so the redacted body counts as missing.
+    cases.push(TestLedger::mixed("an older copy of the anchor", &ledger.now, &ledger.early, false));
+    cases.push(TestLedger::mixed("an older copy of both", &ledger.early, &ledger.early, true));
+    verify_with_both(&ledger.lab, &cases);
 }
 
 #[test]
 fn python_verifier_agrees_with_belljar_on_damaged_or_foreign_anchors_and_checkpoints() {
-    let made = make();
+    let ledger = make_ledger();
     let stranger = lab();
     stranger.bash("true").run().expect(0);
     let foreign = read(&stranger.state());
     let foreign_key = String::from_utf8(foreign[KEYS].clone()).unwrap().trim().to_owned();
-    let (head, keys) = (&made.now[HEAD], &made.now[KEYS]);
-    let [old, new] = [&made.keys[0], &made.keys[1]];
+    let (head, keys) = (&ledger.now[HEAD], &ledger.now[KEYS]);
+    let [old, new] = [&ledger.keys[0], &ledger.keys[1]];
     let list = |keys: &[&String]| keys.iter().map(|key| format!("{key}\n")).collect::<String>();
 
     let mut cases = vec![
-        made.without(HEAD),
-        made.without(KEYS),
-        made.with("no head", HEAD, "", false),
-        made.with("no keys", KEYS, "", false),
-        made.with("one slot", HEAD, &head[..SLOT], true),
-        made.with("the other slot", HEAD, [&[0; SLOT], &head[SLOT..]].concat(), true),
-        made.with("slots exchanged", HEAD, [&head[SLOT..], &head[..SLOT]].concat(), true),
-        made.with("both slots damaged", HEAD, flipped(&flipped(head, 9), SLOT + 9), false),
-        made.with("a head of another ledger", HEAD, foreign[HEAD].clone(), false),
-        made.with("keys of another ledger", KEYS, foreign[KEYS].clone(), false),
-        made.with("a key too many", KEYS, list(&[old, new, &foreign_key]), false),
-        made.with("only the old key", KEYS, list(&[old]), false),
-        made.with("only the new key", KEYS, list(&[new]), false),
-        made.with("keys exchanged", KEYS, list(&[new, old]), false),
-        made.with("a key twice", KEYS, list(&[old, old, new]), false),
-        made.with("a line that does not end", KEYS, &keys[..keys.len() - 1], false),
-        made.with("an empty line", KEYS, [keys.as_slice(), b"\n"].concat(), false),
-        Made::mixed("the anchor of another ledger", &made.now, &foreign, false),
-        Made::mixed("the log of another ledger", &foreign, &made.now, false),
-        made.asked("the old key", &["--key", old], true),
-        made.asked("the new key", &["--key", new], true),
-        made.asked("a foreign key", &["--key", &foreign_key], false),
+        ledger.without(HEAD),
+        ledger.without(KEYS),
+        ledger.with("no head", HEAD, "", false),
+        ledger.with("no keys", KEYS, "", false),
+        ledger.with("one slot", HEAD, &head[..SLOT], true),
+        ledger.with("the other slot", HEAD, [&[0; SLOT], &head[SLOT..]].concat(), true),
+        ledger.with("slots exchanged", HEAD, [&head[SLOT..], &head[..SLOT]].concat(), true),
+        ledger.with("both slots damaged", HEAD, flipped(&flipped(head, 9), SLOT + 9), false),
+        ledger.with("a head of another ledger", HEAD, foreign[HEAD].clone(), false),
+        ledger.with("keys of another ledger", KEYS, foreign[KEYS].clone(), false),
+        ledger.with("a key too many", KEYS, list(&[old, new, &foreign_key]), false),
+        ledger.with("only the old key", KEYS, list(&[old]), false),
+        ledger.with("only the new key", KEYS, list(&[new]), false),
+        ledger.with("keys exchanged", KEYS, list(&[new, old]), false),
+        ledger.with("a key twice", KEYS, list(&[old, old, new]), false),
+        ledger.with("a line that does not end", KEYS, &keys[..keys.len() - 1], false),
+        ledger.with("an empty line", KEYS, [keys.as_slice(), b"\n"].concat(), false),
+        TestLedger::mixed("the anchor of another ledger", &ledger.now, &foreign, false),
+        TestLedger::mixed("the log of another ledger", &foreign, &ledger.now, false),
+        ledger.with_args("the old key", &["--key", old], true),
+        ledger.with_args("the new key", &["--key", new], true),
+        ledger.with_args("a foreign key", &["--key", &foreign_key], false),
     ];
-    // Without its signing key a ledger is a copy, and such a list only an exchange that was cut short.
+    // Without its signing key a ledger is a copy, and this list is that of an interrupted key rotation.
     for case in cases.iter_mut().filter(|case| case.name == "only the old key") {
         case.files.remove("anchor/key");
         case.sound = Some(true);
     }
-    let just = Made::mixed("the new key at once", &made.rotated, &made.rotated, true);
-    cases.push(Case { args: vec!["--key".to_owned(), new.clone()], ..just });
-    // A slot that is damaged may be one that is being written: the other one counts.
-    cases.extend(spread(0, 2 * SLOT, 24).map(|at| made.flip(HEAD, at, Some(true))));
-    let used = |at: usize| [at, SLOT + at];
-    let figures = [0, 4, 8, 16, 24, 32, 33, 41, 73, 74, 110, 300].into_iter().flat_map(used);
-    cases.extend(figures.map(|at| made.flip(HEAD, at, Some(true))));
-    cases.extend(spread(0, keys.len(), 30).map(|at| made.flip(KEYS, at, Some(false))));
+    let rotated = TestLedger::mixed("the new key at once", &ledger.rotated, &ledger.rotated, true);
+    cases.push(Case { args: vec!["--key".to_owned(), new.clone()], ..rotated });
+    // A damaged slot may be a slot that is being written, so the other slot is valid.
+    cases.extend(spread(0, 2 * SLOT, 24).map(|at| ledger.flip(HEAD, at, Some(true))));
+    let in_both_slots = |at: usize| [at, SLOT + at];
+    let field_offsets =
+        [0, 4, 8, 16, 24, 32, 33, 41, 73, 74, 110, 300].into_iter().flat_map(in_both_slots);
+    cases.extend(field_offsets.map(|at| ledger.flip(HEAD, at, Some(true))));
+    cases.extend(spread(0, keys.len(), 30).map(|at| ledger.flip(KEYS, at, Some(false))));
 
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let checkpoint = |name: &str, bytes: Vec<u8>| {
-        let path = made.lab.dir().join(name);
+        let path = ledger.lab.dir().join(name);
         fs::write(&path, bytes).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let [early, late] = [path(&made.checkpoints[0]), path(&made.checkpoints[1])];
+    let [early, late] = [path(&ledger.checkpoints[0]), path(&ledger.checkpoints[1])];
     let elsewhere = stranger.belljar(["ledger", "checkpoint"]).succeed() + "\n";
     let elsewhere = checkpoint("elsewhere", elsewhere.into_bytes());
-    cases.push(made.asked("checkpoints", &["--checkpoint", &early, "--checkpoint", &late], true));
-    cases.push(made.asked("another's checkpoint", &["--checkpoint", &elsewhere], false));
+    cases.push(ledger.with_args(
+        "checkpoints",
+        &["--checkpoint", &early, "--checkpoint", &late],
+        true,
+    ));
+    cases.push(ledger.with_args(
+        "a checkpoint of another ledger",
+        &["--checkpoint", &elsewhere],
+        false,
+    ));
     let later_key = ["--checkpoint", &early, "--key", new];
-    cases.push(made.asked("a checkpoint from before the key", &later_key, false));
-    for (name, ledger) in [("lost events", &made.early), ("all events", &made.now)] {
+    cases.push(ledger.with_args("a checkpoint from before the key", &later_key, false));
+    for (name, files) in [("lost events", &ledger.early), ("all events", &ledger.now)] {
         let sound = name == "all events";
-        let case = Made::mixed(name, ledger, if sound { &made.now } else { &made.early }, sound);
+        let case =
+            TestLedger::mixed(name, files, if sound { &ledger.now } else { &ledger.early }, sound);
         cases.push(Case { args: vec!["--checkpoint".to_owned(), late.clone()], ..case });
     }
-    let note = fs::read(&made.checkpoints[0]).unwrap();
+    let note = fs::read(&ledger.checkpoints[0]).unwrap();
     for (number, at) in spread(0, note.len(), 24).enumerate() {
-        // Only whole characters: what is not text is no checkpoint to begin with.
+        // Only changes that keep the text valid UTF-8.
         if note[at].is_ascii() && note[at] ^ (1 << (at % 7)) < 0x80 {
             let mut bytes = note.clone();
             bytes[at] ^= 1 << (at % 7);
             let file = checkpoint(&format!("flipped-{number}"), bytes);
-            cases.push(made.asked(
+            cases.push(ledger.with_args(
                 &format!("checkpoint, byte {at}"),
                 &["--checkpoint", &file],
                 false,
@@ -424,61 +462,66 @@ fn python_verifier_agrees_with_belljar_on_damaged_or_foreign_anchors_and_checkpo
         }
     }
     let cut = checkpoint("cut", note[..note.len() - 1].to_vec());
-    cases.push(made.asked("a checkpoint that is cut", &["--checkpoint", &cut], false));
+    cases.push(ledger.with_args("a checkpoint that is cut", &["--checkpoint", &cut], false));
     let witness = checkpoint("more", [&note, "— someone AAAAAAA=\n".as_bytes()].concat());
-    cases.push(made.asked("a signature more", &["--checkpoint", &witness], true));
-    judge(&made.lab, &cases);
+    cases.push(ledger.with_args("an additional signature", &["--checkpoint", &witness], true));
+    verify_with_both(&ledger.lab, &cases);
 }
 
 #[test]
 fn python_verifier_agrees_with_belljar_on_damaged_bodies_and_salts() {
-    let made = make();
-    let salts = &made.now[SALTS];
-    let body = made.body();
-    let bytes = &made.now[body];
+    let ledger = make_ledger();
+    let salts = &ledger.now[SALTS];
+    let body = ledger.body();
+    let bytes = &ledger.now[body];
     let mut cases = vec![
-        made.without(SALTS),
-        made.without(body),
-        made.with("an empty body", body, "", false),
-        made.with("a body that is cut", body, &bytes[..bytes.len() - 1], false),
-        made.with("a longer body", body, [bytes.as_slice(), b"x"].concat(), false),
-        made.with("a body of nobody", &format!("ledger/bodies/aa/{:062}", 0), "x", true),
-        made.with("half a salt", SALTS, [salts.as_slice(), b"x"].concat(), true),
-        made.with("a salt twice", SALTS, [salts.as_slice(), &salts[64..136]].concat(), true),
-        made.with("a salt of nobody", SALTS, [salts.as_slice(), &[7; 72]].concat(), true),
-        made.with("salts moved", SALTS, [&salts[..64], b"x", &salts[64..]].concat(), false),
-        made.with("no salts", SALTS, &salts[..64], false),
-        made.with("the last salt is gone", SALTS, &salts[..salts.len() - 72], false),
+        ledger.without(SALTS),
+        ledger.without(body),
+        ledger.with("an empty body", body, "", false),
+        ledger.with("a body that is cut", body, &bytes[..bytes.len() - 1], false),
+        ledger.with("a longer body", body, [bytes.as_slice(), b"x"].concat(), false),
+        ledger.with(
+            "a body that no event names",
+            &format!("ledger/bodies/aa/{:062}", 0),
+            "x",
+            true,
+        ),
+        ledger.with("half a salt", SALTS, [salts.as_slice(), b"x"].concat(), true),
+        ledger.with("a salt twice", SALTS, [salts.as_slice(), &salts[64..136]].concat(), true),
+        ledger.with("a salt of no body", SALTS, [salts.as_slice(), &[7; 72]].concat(), true),
+        ledger.with("salts moved", SALTS, [&salts[..64], b"x", &salts[64..]].concat(), false),
+        ledger.with("no salts", SALTS, &salts[..64], false),
+        ledger.with("the last salt is gone", SALTS, &salts[..salts.len() - 72], false),
     ];
-    let other = made.now.keys().rfind(|name| name.starts_with("ledger/bodies/"));
+    let other = ledger.now.keys().rfind(|name| name.starts_with("ledger/bodies/"));
     let other = other.filter(|other| *other != body).expect("two bodies were kept");
-    cases.push(made.with("another body", body, made.now[other].clone(), false));
-    cases.extend(spread(0, bytes.len(), 40).map(|at| made.flip(body, at, Some(false))));
-    cases.extend(spread(0, 64, 16).map(|at| made.flip(SALTS, at, Some(false))));
-    // The salts of what was redacted or pruned are not needed any more.
-    cases.extend(spread(64, salts.len(), 60).map(|at| made.flip(SALTS, at, None)));
-    judge(&made.lab, &cases);
+    cases.push(ledger.with("another body", body, ledger.now[other].clone(), false));
+    cases.extend(spread(0, bytes.len(), 40).map(|at| ledger.flip(body, at, Some(false))));
+    cases.extend(spread(0, 64, 16).map(|at| ledger.flip(SALTS, at, Some(false))));
+    // Salts of redacted or pruned bodies are no longer needed, so either result is right.
+    cases.extend(spread(64, salts.len(), 60).map(|at| ledger.flip(SALTS, at, None)));
+    verify_with_both(&ledger.lab, &cases);
 }
 
 #[test]
 fn python_verifier_agrees_with_belljar_on_intact_and_changed_receipts() {
-    let made = make();
-    let lab = &made.lab;
+    let ledger = make_ledger();
+    let lab = &ledger.lab;
     let receipt = |run: &str, options: &[&str]| {
-        let made = lab.belljar(["ledger", "receipt", run]).args(options).run();
-        made.expect(0);
-        made.stdout
+        let ended = lab.belljar(["ledger", "receipt", run]).args(options).run();
+        ended.expect(0);
+        ended.stdout
     };
-    let [old, new] = [&made.keys[0], &made.keys[1]];
-    let full = receipt(&made.runs[3], &["--with-bodies"]);
+    let [old, new] = [&ledger.keys[0], &ledger.keys[1]];
+    let full = receipt(&ledger.runs[3], &["--with-bodies"]);
     let mut cases =
         vec![("bodies", full.clone(), old, Some(true)), ("key", full.clone(), new, Some(true))];
-    for run in &made.runs {
+    for run in &ledger.runs {
         cases.push(("plain", receipt(run, &[]), old, Some(true)));
     }
     cases.push((
         "of which a part is redacted",
-        receipt(&made.runs[2], &["--with-bodies"]),
+        receipt(&ledger.runs[2], &["--with-bodies"]),
         new,
         Some(true),
     ));
@@ -500,45 +543,46 @@ fn python_verifier_agrees_with_belljar_on_intact_and_changed_receipts() {
     cases.extend(
         spread(0, full.len(), 160).map(|at| ("a bit", flipped(&full, at), old, Some(false))),
     );
-    let plain = receipt(&made.runs[0], &[]);
+    let plain = receipt(&ledger.runs[0], &[]);
     cases.extend(
         spread(0, plain.len(), 60).map(|at| ("a bit", flipped(&plain, at), old, Some(false))),
     );
 
-    let mut asked = Vec::new();
+    let mut receipts = Vec::new();
     for (number, (_, bytes, key, _)) in cases.iter().enumerate() {
         let path = lab.dir().join(format!("receipt-{number}"));
         fs::write(&path, bytes).unwrap();
-        asked.push((path.to_str().unwrap().to_owned(), (*key).clone()));
+        receipts.push((path.to_str().unwrap().to_owned(), (*key).clone()));
     }
-    let rust =
-        codes(&asked, |(path, key)| lab.belljar(["ledger", "verify-receipt", path, "--key", key]));
-    let lines: Vec<_> = asked
+    let rust = run_all(&receipts, |(path, key)| {
+        lab.belljar(["ledger", "verify-receipt", path, "--key", key])
+    });
+    let lines: Vec<_> = receipts
         .iter()
         .map(|(path, key)| ["--json", "--receipt", path, "--key", key].map(str::to_owned).to_vec())
         .collect();
     let names = cases.iter().map(|(name, _, _, sound)| (*name, *sound));
-    compare(names, &rust, &python(lab, &lines));
+    assert_same_results(names, &rust, &run_python(lab, &lines));
 }
 
 #[test]
 fn python_verifier_reports_the_damage_and_its_position() {
-    let made = make();
-    let home = made.lab.dir().join("copy");
-    let mut files = made.now.clone();
-    files.insert(LOG.to_owned(), flipped(&made.now[LOG], 70));
+    let ledger = make_ledger();
+    let home = ledger.lab.dir().join("copy");
+    let mut files = ledger.now.clone();
+    files.insert(LOG.to_owned(), flipped(&ledger.now[LOG], 70));
     write(&home, &files);
     let verify = |home: &Path| {
         let dirs = [home.join("ledger"), home.join("anchor")];
-        made.lab.program("python3").arg(script(&made.lab)).args(dirs)
+        ledger.lab.program("python3").arg(write_script(&ledger.lab)).args(dirs)
     };
-    let sound = verify(&made.lab.state()).arg("--deep").run().expect(0);
+    let sound = verify(&ledger.lab.state()).arg("--deep").run().expect(0);
     assert!(sound.starts_with("sound: events "), "{sound}");
     let damaged = verify(&home).run().expect(1);
     assert!(damaged.starts_with("damage: events.log byte 64: "), "{damaged}");
     assert!(damaged.contains("\ndamaged: "), "{damaged}");
-    verify(&made.lab.dir().join("nowhere")).run().complains(2, "there is no ledger to verify");
+    verify(&ledger.lab.dir().join("nowhere")).run().complains(2, "there is no ledger to verify");
     verify(&home).args(["--key", "none"]).run().complains(2, "--key: ");
-    let help = made.lab.program("python3").arg(script(&made.lab)).arg("--help").succeed();
+    let help = ledger.lab.program("python3").arg(write_script(&ledger.lab)).arg("--help").succeed();
     assert!(help.contains("exit status: 0 sound, 1 damage, 2 wrong usage"), "{help}");
 }

@@ -1,4 +1,4 @@
-//! What the README tells people to paste works as it stands there.
+//! The settings in the README work unchanged.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// The first block of this language behind a heading.
+/// Returns the first code block of a language after a heading.
 fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
     let (_, after) = text.split_once(heading).expect("the heading");
     let (_, block) = after.split_once(&format!("```{language}\n")).expect("a block");
@@ -22,7 +22,7 @@ fn readme_mcp_settings_start_a_server_that_runs_programs() {
     let server = &settings["mcpServers"]["belljar"];
     let command = server["command"].as_str().unwrap();
     let args = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
-    // As after `cargo install`: the name alone is found in PATH.
+    // The command is found by its name alone, as after `cargo install`.
     let lab = lab();
     let bin = lab.dir().join("bin");
     std::fs::create_dir(&bin).unwrap();

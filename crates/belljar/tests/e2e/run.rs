@@ -1,5 +1,5 @@
-//! `belljar run`: exit codes, streams, results, signals, and the choice of a workspace. What a box is
-//! given is tested in `crates/engine/tests`.
+//! `belljar run`: exit codes, streams, results, signals and the choice of a workspace. The contents and
+//! limits of a box are tested in `crates/engine/tests`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// The state of one layer in a result.
+/// Returns the state of an isolation layer in the result of a run.
 fn layer<'a>(result: &'a Value, name: &str) -> &'a str {
     let layers = result["layers"].as_array().expect("layers");
     let found = layers.iter().find(|layer| layer["layer"] == name);
@@ -19,8 +19,9 @@ fn layer<'a>(result: &'a Value, name: &str) -> &'a str {
 
 // ---- Exit codes
 
+/// Asserts the exit code of `belljar run` and the reason in its result.
 #[track_caller]
-fn exits(options: &[&str], script: &str, code: i32, reason: &str) {
+fn assert_exit(options: &[&str], script: &str, code: i32, reason: &str) {
     let lab = lab();
     let ended = lab.json(options, script).run();
     assert_eq!((ended.code(), ended.result()["reason"].as_str()), (code, Some(reason)), "{script}");
@@ -28,36 +29,36 @@ fn exits(options: &[&str], script: &str, code: i32, reason: &str) {
 
 #[test]
 fn run_exits_with_the_exit_code_of_the_program() {
-    exits(&[], "exit 0", 0, "exited");
-    exits(&[], "exit 7", 7, "exited");
-    exits(&[], "exit 255", 255, "exited");
+    assert_exit(&[], "exit 0", 0, "exited");
+    assert_exit(&[], "exit 7", 7, "exited");
+    assert_exit(&[], "exit 255", 255, "exited");
 }
 
 #[test]
 fn run_exits_with_128_plus_the_signal_that_killed_the_program() {
-    exits(&[], "kill -TERM $$", 143, "signaled");
-    exits(&[], "kill -KILL $$", 137, "signaled");
-    exits(&[], "kill -SEGV $$", 139, "signaled");
+    assert_exit(&[], "kill -TERM $$", 143, "signaled");
+    assert_exit(&[], "kill -KILL $$", 137, "signaled");
+    assert_exit(&[], "kill -SEGV $$", 139, "signaled");
 }
 
 #[test]
 fn run_exits_with_124_at_the_timeout() {
-    exits(&["--timeout", "200ms"], "sleep 60", 124, "timeout");
+    assert_exit(&["--timeout", "200ms"], "sleep 60", 124, "timeout");
 }
 
 #[test]
 fn run_exits_with_137_at_the_output_limit() {
-    exits(&["--output-limit", "1KiB"], "yes", 137, "output");
+    assert_exit(&["--output-limit", "1KiB"], "yes", 137, "output");
 }
 
 #[test]
 fn run_exits_with_126_when_the_program_cannot_be_executed() {
     let lab = lab();
-    let plain = lab.write("plain", "text");
+    let file = lab.write("plain", "text");
     for program in ["./plain", "/usr", "/etc/hosts"] {
         lab.belljar(["run", "--", program]).run().complains(126, "cannot be executed");
     }
-    fs::set_permissions(plain, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
     lab.belljar(["run", "--", "./plain"]).run().complains(126, "Exec format error");
 }
 
@@ -83,7 +84,7 @@ fn run_exits_with_125_when_a_mount_source_is_missing_or_a_device() {
 #[test]
 fn run_with_invalid_arguments_exits_with_2_and_starts_no_run() {
     let lab = lab();
-    let wrong: [(&[&str], &str); 9] = [
+    let invalid: [(&[&str], &str); 9] = [
         (&["run"], "CMD"),
         (&["run", "--memory", "banana", "--", "true"], "--memory"),
         (&["run", "--memory", "1KiB", "--", "true"], "memory"),
@@ -94,7 +95,7 @@ fn run_with_invalid_arguments_exits_with_2_and_starts_no_run() {
         (&["run", "--template", "none-such", "--", "true"], "none-such"),
         (&["run", "--mount", "relative:/x", "--workspace", "/", "--", "true"], "root of the host"),
     ];
-    for (args, about) in wrong {
+    for (args, about) in invalid {
         lab.belljar(args).run().complains(2, about);
     }
     assert_eq!(lab.runs(), [] as [PathBuf; 0]);
@@ -112,7 +113,7 @@ fn run_passes_stdin_stdout_and_stderr_separately() {
 fn run_passes_the_end_of_input_to_the_program() {
     let lab = lab();
     let live = lab.bash("wc -c").open_input().start();
-    assert_eq!(live.wait().expect(0), "0"); // `wait` closes it
+    assert_eq!(live.wait().expect(0), "0"); // `wait` closes the input
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn run_json_result_is_on_its_own_line_after_output_without_a_newline() {
 
 // ---- Signals
 
-/// Says `ready` and then waits for signals.
+/// A script that prints `ready` and then waits for signals.
 const WAITING: &str = "echo ready; while :; do sleep 0.05; done";
 
 #[test]
@@ -206,7 +207,8 @@ fn signals_to_the_supervisor_end_a_program_without_handlers() {
     }
 }
 
-/// As from a terminal: a shell goes on when only it was interrupted and not what it waits for.
+/// The signal must reach the whole process group, as from a terminal. A shell that is interrupted alone
+/// continues with its next command.
 #[test]
 fn interrupt_of_the_supervisor_reaches_child_processes_of_the_program() {
     let lab = lab();
@@ -223,9 +225,9 @@ fn third_interrupt_kills_a_program_that_ignores_signals() {
     live.says("ready");
     for _ in 0..3 {
         live.signal(Signal::INT);
-        // Two signals that wait at the same time are one: see that each was taken.
+        // Two pending signals of a kind become one, so wait until each signal was received.
         let pending = format!("/proc/{}/status", live.pid());
-        belljar_testkit::eventually("the signal is taken", || {
+        belljar_testkit::eventually("the signal was received", || {
             fs::read_to_string(&pending).unwrap_or_default().lines().any(|line| {
                 line.strip_prefix("ShdPnd:").is_some_and(|mask| mask.trim() == "0000000000000000")
             })
@@ -242,7 +244,7 @@ fn background_processes_of_a_run_end_with_its_program() {
     let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000 & read; echo over";
     let live = lab.bash(script).open_input().start();
     let family = Family::watch(live.pid());
-    // Three sleepers, seen from outside, before the program may end.
+    // All three `sleep` processes must run before the program ends.
     belljar_testkit::eventually("all have started", || {
         let named = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let all = belljar_testkit::descendants(live.pid());

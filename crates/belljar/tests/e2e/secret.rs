@@ -1,4 +1,4 @@
-//! `belljar secret`: what is set can be used and never be seen again.
+//! `belljar secret`: values can be set and used, and are never printed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,8 +11,10 @@ use serde_json::Value;
 
 use crate::lab;
 
+/// The value of the secrets, which must not appear in any output or file.
 const CANARY: &str = "canary-4f1dB7-value-of-a-secret";
 
+/// The configuration that declares the secret `tracker`.
 const DECLARED: &str = r#"
 [secret.tracker]
 hosts = ["tracker.example.com", "*.tracker.example.com"]
@@ -20,54 +22,57 @@ slots = ["header:x-tracker-key", "query:key"]
 env = "TRACKER_KEY"
 "#;
 
+/// Returns the command `belljar secret` with these arguments.
 fn secret(lab: &Lab, args: &[&str]) -> Program {
     lab.belljar(["secret"]).args(args)
 }
 
-/// Writes the operator's belljar.toml.
+/// Writes the operator's `belljar.toml`.
 fn config(lab: &Lab, text: &str) {
     let dir = lab.home().join(".config/belljar");
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("belljar.toml"), text).unwrap();
 }
 
+/// Stores a secret.
 fn set(lab: &Lab, name: &str, value: impl Into<Vec<u8>>) {
     secret(lab, &["set", name]).input(value).succeed();
 }
 
-/// The objects of a command that writes one per line.
+/// Runs a command that must succeed and returns the JSON objects that it writes, one per line.
 fn objects(program: Program) -> Vec<Value> {
     let out = program.succeed();
     out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
+/// Returns the events of a kind in the ledger.
 fn events(lab: &Lab, kind: &str) -> Vec<Value> {
     objects(lab.belljar(["ledger", "log", "--json", "--kind", kind]))
 }
 
-/// Every file of the state directory and of the home, by name and content.
-fn files(dir: &Path, all: &mut Vec<(String, Vec<u8>)>) {
+/// Collects the paths and contents of all files below a directory.
+fn collect_files(dir: &Path, all: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         match entry.file_type().unwrap() {
-            kind if kind.is_dir() => files(&entry.path(), all),
+            kind if kind.is_dir() => collect_files(&entry.path(), all),
             _ => all.push((entry.path().display().to_string(), fs::read(entry.path()).unwrap())),
         }
     }
 }
 
-/// Looks for the canary in everything that is kept.
+/// Asserts that no file of the state directory contains the canary, also not in hex or base64.
 #[track_caller]
-fn assert_nowhere_in_clear(lab: &Lab) {
+fn assert_canary_not_stored(lab: &Lab) {
     let hex: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
-    // Without what depends on the bytes around it.
+    // The part of the base64 text that does not depend on the bytes around the canary.
     let base64 = STANDARD.encode(&CANARY[3..CANARY.len() - 4]);
     let mut all = Vec::new();
-    files(&lab.state(), &mut all);
-    assert!(all.iter().any(|(name, _)| name.ends_with(".sealed")), "something is sealed");
+    collect_files(&lab.state(), &mut all);
+    assert!(all.iter().any(|(name, _)| name.ends_with(".sealed")), "a secret is stored");
     for (name, content) in all {
         for form in [CANARY, &hex, &base64, &CANARY[8..20]] {
             let found = content.windows(form.len()).any(|window| window == form.as_bytes());
-            assert!(!found && !name.contains(form), "{name} tells {form}");
+            assert!(!found && !name.contains(form), "{name} contains {form}");
         }
     }
 }
@@ -78,9 +83,9 @@ fn secret_is_set_listed_tested_and_removed() {
     config(&lab, DECLARED);
     let ended = secret(&lab, &["set", "tracker"]).input(format!("{CANARY}\n")).run();
     assert_eq!(ended.status.code(), Some(0));
-    let said = String::from_utf8(ended.stderr).unwrap();
+    let stderr = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(
-        said,
+        stderr,
         "belljar: tracker is set; bound to tracker.example.com, *.tracker.example.com in header:x-tracker-key, query:key, placeholder in $TRACKER_KEY\n"
     );
     assert!(ended.stdout.is_empty());
@@ -96,11 +101,11 @@ fn secret_is_set_listed_tested_and_removed() {
     let tested = secret(&lab, &["test", "tracker"]).succeed();
     assert!(tested.starts_with("tracker opens; set 20"), "{tested}");
     assert_eq!(objects(secret(&lab, &["test", "tracker", "--json"]))[0]["opens"], true);
-    assert_nowhere_in_clear(&lab);
+    assert_canary_not_stored(&lab);
 
     secret(&lab, &["rm", "tracker"]).succeed();
     let listed = objects(secret(&lab, &["list", "--json"]));
-    assert_eq!(listed[0]["is_set"], false, "what is declared is listed as not set");
+    assert_eq!(listed[0]["is_set"], false, "a declared secret is listed as not set");
     for args in [["rm", "tracker"], ["test", "tracker"]] {
         let ended = secret(&lab, &args).run();
         assert_eq!(ended.status.code(), Some(2));
@@ -134,8 +139,8 @@ fn secret_set_reads_the_value_from_a_variable_file_or_command() {
     secret(&lab, &["set", "three", "--from-command", "cat", "-u", file]).succeed();
     let listed = objects(secret(&lab, &["list", "--json"]));
     assert!(listed.iter().all(|secret| secret["is_set"] == true) && listed.len() == 3);
-    assert_nowhere_in_clear(&lab);
-    for (args, says) in [
+    assert_canary_not_stored(&lab);
+    for (args, expected) in [
         (["set", "s", "--from-env", "NO_SUCH"], "no such variable"),
         (["set", "s", "--from-file", "/no/such"], "--from-file /no/such"),
         (["set", "s", "--from-command", "false"], "exit status: 1"),
@@ -144,8 +149,8 @@ fn secret_set_reads_the_value_from_a_variable_file_or_command() {
     ] {
         let ended = secret(&lab, &args).run();
         assert!(!ended.status.success());
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(said.contains(says), "{said}");
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains(expected), "{stderr}");
     }
     let both = secret(&lab, &["set", "s", "--from-env", "OWN", "--from-file", file]).run();
     assert_eq!(both.status.code(), Some(2));
@@ -155,7 +160,7 @@ fn secret_set_reads_the_value_from_a_variable_file_or_command() {
 #[test]
 fn secret_set_refuses_invalid_values_without_printing_them() {
     let lab = lab();
-    for (value, says) in [
+    for (value, expected) in [
         (Vec::new(), "is empty"),
         (b"\n".to_vec(), "is empty"),
         (b"short12".to_vec(), "fewer than 8 bytes"),
@@ -167,8 +172,8 @@ fn secret_set_refuses_invalid_values_without_printing_them() {
     ] {
         let ended = secret(&lab, &["set", "s"]).input(value).run();
         assert_eq!(ended.status.code(), Some(1));
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(said.contains(says) && !said.contains("canary"), "{said}");
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains(expected) && !stderr.contains("canary"), "{stderr}");
     }
     assert!(objects(secret(&lab, &["list", "--json"])).is_empty());
     assert!(!lab.state().join("vault/s.sealed").exists());
@@ -190,8 +195,8 @@ fn b19_secret_commands_never_print_a_value() {
     {
         let ended = secret(&lab, args).run();
         assert_eq!(ended.status.code(), Some(0));
-        let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
-        assert!(!said.contains(&CANARY[8..20]), "{args:?} says {said}");
+        let output = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+        assert!(!output.contains(&CANARY[8..20]), "{args:?} prints {output}");
     }
 }
 
@@ -202,8 +207,8 @@ fn b16_secret_prompt_hides_the_input_and_restores_the_terminal() {
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
     let before = terminal.settings();
     terminal.sees("Value of s (not shown): ");
-    assert_ne!(terminal.settings().local_modes, before.local_modes, "no echo");
-    // With a slip that is taken back.
+    assert_ne!(terminal.settings().local_modes, before.local_modes, "echo is off");
+    // The input has a deleted character and a deleted line.
     terminal.types(&format!("x\x7fwrong\x15{CANARY}\r"));
     terminal.sees("ended 0");
     assert_eq!(terminal.settings().local_modes, before.local_modes);
@@ -213,7 +218,7 @@ fn b16_secret_prompt_hides_the_input_and_restores_the_terminal() {
     let screen = String::from_utf8_lossy(&screen);
     assert!(!screen.contains(&CANARY[..6]) && !screen.contains("wrong"), "{screen}");
     secret(&lab, &["test", "s"]).run();
-    assert_nowhere_in_clear(&lab);
+    assert_canary_not_stored(&lab);
 }
 
 #[test]
@@ -230,13 +235,13 @@ fn secret_prompt_accepts_a_long_line_and_refuses_two_lines() {
         terminal.end();
         terminal.text()
     };
-    // The kernel's own line would end at 4095 bytes.
+    // The line buffer of the kernel has only 4095 bytes.
     let screen = prompt(&format!("{}\r", "a".repeat(6000)));
     assert!(screen.contains("ended 0"), "{screen}");
     assert!(fs::metadata(lab.state().join("vault/s.sealed")).unwrap().len() > 6000);
     let screen = prompt("first line\rsecond line\r");
     assert!(screen.contains("more than one line") && screen.contains("ended 1"), "{screen}");
-    assert!(!screen.contains("second"), "nothing of it reaches the shell: {screen}");
+    assert!(!screen.contains("second"), "the second line does not reach the shell: {screen}");
 }
 
 #[test]
@@ -272,8 +277,8 @@ fn b16_vault_files_readable_by_others_are_refused() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let ended = secret(&lab, &["test", "tracker"]).run();
         assert_eq!(ended.status.code(), Some(1));
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(said.contains("mode 644"), "{said}");
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains("mode 644"), "{stderr}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     }
     secret(&lab, &["test", "tracker"]).succeed();
@@ -287,22 +292,22 @@ fn b16_changed_or_swapped_vault_file_is_not_decrypted() {
     set(&lab, "other", "of-somebody-else");
     let vault = lab.state().join("vault");
     let sealed = fs::read(vault.join("tracker.sealed")).unwrap();
-    let refused = |says: &str| {
+    let assert_refused = |expected: &str| {
         let ended = secret(&lab, &["test", "tracker"]).run();
         assert_eq!(ended.status.code(), Some(1));
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(said.contains(says), "{said}");
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains(expected), "{stderr}");
     };
     fs::copy(vault.join("other.sealed"), vault.join("tracker.sealed")).unwrap();
-    refused("contains another secret");
+    assert_refused("contains another secret");
     let mut changed = sealed.clone();
     *changed.last_mut().unwrap() ^= 1;
     fs::write(vault.join("tracker.sealed"), changed).unwrap();
-    refused("modified or is damaged");
+    assert_refused("modified or is damaged");
     fs::write(vault.join("tracker.sealed"), &sealed).unwrap();
     secret(&lab, &["test", "tracker"]).succeed();
     fs::write(vault.join("key"), [7; 32]).unwrap();
-    refused("another key");
+    assert_refused("another key");
 }
 
 #[test]
@@ -310,7 +315,7 @@ fn vault_key_can_come_from_a_command() {
     let lab = lab();
     let key = lab.dir().join("keyring");
     fs::write(&key, "0123456789abcdef0123456789abcdef0123456789abcdef\n").unwrap();
-    let with = |path: &Path| {
+    let configure_key_file = |path: &Path| {
         config(
             &lab,
             &format!(
@@ -319,20 +324,21 @@ fn vault_key_can_come_from_a_command() {
             ),
         );
     };
-    with(&key);
+    configure_key_file(&key);
     set(&lab, "tracker", CANARY);
     secret(&lab, &["test", "tracker"]).succeed();
-    assert!(!lab.state().join("vault/key").exists(), "no key lies beside what it seals");
-    for (content, says) in [("short", "fewer than 32 bytes"), (&"x".repeat(40), "another key")] {
+    assert!(!lab.state().join("vault/key").exists(), "no key is stored in the vault");
+    for (content, expected) in [("short", "fewer than 32 bytes"), (&"x".repeat(40), "another key")]
+    {
         fs::write(&key, content).unwrap();
         let ended = secret(&lab, &["test", "tracker"]).run();
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(!ended.status.success() && said.contains(says), "{said}");
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && stderr.contains(expected), "{stderr}");
     }
-    with(Path::new("/no/such/file"));
+    configure_key_file(Path::new("/no/such/file"));
     let ended = secret(&lab, &["set", "tracker"]).input(CANARY).run();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert!(!ended.status.success() && said.contains("`key-command` cat"), "{said}");
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && stderr.contains("`key-command` cat"), "{stderr}");
 }
 
 #[test]
@@ -345,8 +351,8 @@ fn secret_set_and_rm_are_refused_when_the_ledger_cannot_be_written() {
     for (args, input) in [(["set", "two"], CANARY), (["rm", "one"], "")] {
         let ended = secret(&lab, &args).input(input).run();
         assert_eq!(ended.status.code(), Some(1));
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(said.contains("ledger"), "{said}");
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains("ledger"), "{stderr}");
     }
     let vault = lab.state().join("vault");
     assert!(vault.join("one.sealed").exists() && !vault.join("two.sealed").exists());
@@ -359,7 +365,7 @@ fn secret_set_checks_the_format_of_a_sigv4_key_pair() {
     let lab = lab();
     config(&lab, "[secret.aws]\nkind = \"sigv4\"\nhosts = [\"bucket.s3.amazonaws.com\"]\n");
     let ended = secret(&lab, &["set", "aws"]).input("AKIAIOSFODNN7EXAMPLE").run();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert!(!ended.status.success() && said.contains("ID:SECRET"), "{said}");
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && stderr.contains("ID:SECRET"), "{stderr}");
     set(&lab, "aws", "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
 }

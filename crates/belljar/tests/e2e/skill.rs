@@ -1,4 +1,4 @@
-//! `belljar skill` and `belljar api` from outside.
+//! End-to-end tests of `belljar skill` and `belljar api`.
 
 use std::fs;
 
@@ -9,29 +9,34 @@ use serde_json::Value;
 
 use crate::lab;
 
+/// Returns the command `belljar skill` with these arguments.
 fn skill(lab: &Lab, args: &[&str]) -> Program {
     lab.belljar(["skill"]).args(args)
 }
 
+/// Returns the command `belljar api` with these arguments.
 fn api(lab: &Lab, args: &[&str]) -> Program {
     lab.belljar(["api"]).args(args)
 }
 
+/// Runs a command that must succeed and returns the JSON objects that it writes, one per line.
 fn objects(program: Program) -> Vec<Value> {
     let out = program.succeed();
     out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
+/// Returns the events of a kind in the ledger.
 fn events(lab: &Lab, kind: &str) -> Vec<Value> {
     objects(lab.belljar(["ledger", "log", "--json", "--kind", kind]))
 }
 
-/// What a model saves, without the server between.
-fn saved_by_a_model(lab: &Lab, name: &str, draft: Draft) {
+/// Saves a skill in the name of a model, without an MCP server.
+fn save_as_model(lab: &Lab, name: &str, draft: Draft) {
     let skills = Skills::open(&lab.state()).unwrap();
     skills.save(&name.parse().unwrap(), draft, &Author::Caller("test".to_owned())).unwrap();
 }
 
+/// Returns a skill in TypeScript that declares its hosts only in its code.
 fn draft(code: &str, description: &str) -> Draft {
     Draft {
         description: description.to_owned(),
@@ -52,10 +57,10 @@ fn skill_is_saved_shown_edited_run_and_removed() {
     assert_eq!(skill(&lab, &["run", "double", "--input", "7"]).succeed().trim(), "21");
     let shown = &objects(skill(&lab, &["show", "double", "--json"]))[0];
     assert_eq!(shown["code"], "export default (n: number): number => n * 3;\n");
-    let past = objects(skill(&lab, &["history", "double", "--json"]));
-    assert_eq!((past.len(), &past[1]["is_active"]), (2, &Value::Bool(true)));
-    // Back to the first version, by the beginning of its hash.
-    let first = past[0]["version"].as_str().unwrap();
+    let history = objects(skill(&lab, &["history", "double", "--json"]));
+    assert_eq!((history.len(), &history[1]["is_active"]), (2, &Value::Bool(true)));
+    // The first version is activated again by a prefix of its hash.
+    let first = history[0]["version"].as_str().unwrap();
     skill(&lab, &["approve", "double", &first[..10], "-y"]).succeed();
     assert_eq!(skill(&lab, &["run", "double", "--input", "7"]).succeed().trim(), "14");
     skill(&lab, &["rm", "double", "-y"]).succeed();
@@ -84,25 +89,25 @@ fn skill_commands_report_invalid_arguments_with_exit_code_2() {
     skill(&lab, &["run", "a", "--input", "{"]).run().complains(2, "--input: not JSON");
     skill(&lab, &["approve", "a"]).run().complains(2, "no version of a waits");
     skill(&lab, &["rm", "a"]).run().complains(2, "-y");
-    assert_eq!(skill(&lab, &["list"]).succeed().lines().count(), 1, "it is still there");
+    assert_eq!(skill(&lab, &["list"]).succeed().lines().count(), 1, "the skill was not removed");
 }
 
 #[test]
 fn f10_skill_saved_by_a_model_waits_for_approval_of_the_operator() {
     let lab = lab();
-    let wanting = "/** @hosts api.example.com */\nexport default 1";
-    saved_by_a_model(&lab, "spy", draft(wanting, "Harmless"));
+    let code = "/** @hosts api.example.com */\nexport default 1";
+    save_as_model(&lab, "spy", draft(code, "Harmless"));
     skill(&lab, &["run", "spy"])
         .run()
         .complains(2, "waits for approval: it requests host api.example.com");
     let listed = skill(&lab, &["list"]).succeed();
     assert!(listed.contains("waits") && listed.contains("host api.example.com"), "{listed}");
-    // Without a terminal nobody is asked, and nothing is approved.
+    // Without a terminal the command cannot ask, so it approves nothing.
     skill(&lab, &["approve", "spy"]).run().complains(2, "was not approved");
     skill(&lab, &["run", "spy"]).run().complains(2, "waits for approval");
     skill(&lab, &["approve", "spy", "-y"]).succeed();
     let state = &objects(skill(&lab, &["list", "--json"]))[0]["state"];
-    assert_eq!(state, "active", "the control");
+    assert_eq!(state, "active", "control");
     assert_eq!(events(&lab, "skill.approved")[0]["fields"]["wants"][0], "host api.example.com");
 }
 
@@ -131,11 +136,11 @@ fn f10_skill_reaches_only_its_declared_hosts() {
 #[test]
 fn f13_g02_skill_and_api_commands_escape_control_characters_chosen_by_a_model() {
     let lab = lab();
-    let nasty = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}\u{200b}";
-    let code = format!("/** @hosts a.example */ // {nasty}\nexport default '{nasty}'");
-    saved_by_a_model(&lab, "nasty", draft(&code, nasty));
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}\u{200b}";
+    let code = format!("/** @hosts a.example */ // {hostile}\nexport default '{hostile}'");
+    save_as_model(&lab, "nasty", draft(&code, hostile));
     let document = format!(
-        "{{\"openapi\":\"3.0.0\",\"paths\":{{\"/x\":{{\"get\":{{\"operationId\":\"a/b\",\"summary\":{nasty:?}}}}}}}}}"
+        "{{\"openapi\":\"3.0.0\",\"paths\":{{\"/x\":{{\"get\":{{\"operationId\":\"a/b\",\"summary\":{hostile:?}}}}}}}}}"
     );
     let document = document.replace("\\u{1b}", "\\u001b").replace("\\u{7}", "\\u0007");
     let document = document.replace("\\u{202e}", "\\u202e").replace("\\u{200b}", "\\u200b");
@@ -151,12 +156,12 @@ fn f13_g02_skill_and_api_commands_escape_control_characters_chosen_by_a_model() 
             "--openapi",
             file.to_str().unwrap(),
             "--description",
-            nasty,
+            hostile,
             "-y",
         ],
     )
     .succeed();
-    assert!(fs::read_to_string(config).unwrap().contains("[api.x]"), "the control");
+    assert!(fs::read_to_string(config).unwrap().contains("[api.x]"), "control");
     skill(&lab, &["approve", "nasty", "-y"]).succeed();
     let outputs = [
         skill(&lab, &["list"]).run(),
@@ -167,14 +172,15 @@ fn f13_g02_skill_and_api_commands_escape_control_characters_chosen_by_a_model() 
         api(&lab, &["show", "x"]).run(),
         api(&lab, &["show", "x", "--operation", "a.b"]).run(),
         api(&lab, &["show", "x", "--types"]).run(),
-        api(&lab, &["show", "x", "--operation", nasty]).run(),
+        api(&lab, &["show", "x", "--operation", hostile]).run(),
         lab.belljar(["ledger", "log"]).run(),
     ];
     for ended in outputs {
         let text = format!("{}{}", ended.out(), ended.err());
         assert!(!text.is_empty());
-        let steers = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}');
-        assert_eq!(text.chars().find(|c| steers(*c)), None, "{text:?}");
+        let is_unsafe =
+            |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202e}' | '\u{200b}');
+        assert_eq!(text.chars().find(|c| is_unsafe(*c)), None, "{text:?}");
     }
 }
 
@@ -183,7 +189,7 @@ fn api_add_appends_a_section_and_keeps_the_rest_of_the_file() {
     let lab = lab();
     let before = "# mine\n[template.x] # as it was\nmemory = '1GiB'";
     let file = lab.configure(before);
-    // Without a terminal nobody is asked, and nothing is written.
+    // Without a terminal the command cannot ask, so it writes nothing.
     api(&lab, &["add", "forge", "--host", "forge.example"])
         .run()
         .complains(2, "nothing was written");
@@ -205,7 +211,7 @@ fn api_add_appends_a_section_and_keeps_the_rest_of_the_file() {
     api(&lab, &["add", "b", "--host", "b.example", "--openapi", yaml.to_str().unwrap(), "-y"])
         .run()
         .complains(2, "looks like YAML");
-    assert_eq!(fs::read_to_string(&file).unwrap(), text, "what is refused writes nothing");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text, "refused commands write nothing");
     let listed = &objects(api(&lab, &["list", "--json"]))[0];
     assert_eq!((&listed["name"], &listed["restricted"][0]), (&"forge".into(), &"DELETE".into()));
     assert_eq!(events(&lab, "api.added")[0]["fields"]["allow"][0], "forge.example");
@@ -220,5 +226,5 @@ fn c08_api_add_refuses_to_write_the_file_of_a_project() {
     let add = ["--config", file, "api", "add", "a", "--host", "a.example", "-y"];
     lab.belljar(add).cwd(lab.workspace()).run().complains(2, "is a project's file");
     lab.belljar(add).cwd(lab.home()).succeed();
-    assert!(fs::read_to_string(project).unwrap().contains("[api.a]"), "the control");
+    assert!(fs::read_to_string(project).unwrap().contains("[api.a]"), "control");
 }

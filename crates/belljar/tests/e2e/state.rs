@@ -1,4 +1,4 @@
-//! What is kept, listed and configured: `runs`, `discard`, `template`, `completions`, `man`.
+//! State and configuration: `runs`, `discard`, `template`, `completions`, `man` and the state directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,16 @@ use serde_json::Value;
 
 use crate::lab;
 
+/// Runs a command that must succeed and returns the JSON objects that it writes, one per line.
 #[track_caller]
 fn objects(program: Program) -> Vec<Value> {
     let out = program.succeed();
     out.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
 }
 
-/// A run that changed one file; its id.
+/// Runs a program that changes one file and returns the id of the run.
 #[track_caller]
-fn changed(lab: &Lab, options: &[&str]) -> String {
+fn run_with_change(lab: &Lab, options: &[&str]) -> String {
     let result = lab.json(options, "echo x >> f").run().result();
     result["run"].as_str().expect("an id").to_owned()
 }
@@ -36,23 +37,24 @@ fn run_on_a_full_disk_reports_it_and_runs_can_still_be_listed() {
         run after";
     let own_user = if belljar_testkit::is_root() { &[][..] } else { &["--map-root-user"] };
     let unshare = lab.program("unshare").arg("--mount").args(own_user);
-    let said = unshare.args(["sh", "-c", script]).succeed();
+    let output = unshare.args(["sh", "-c", script]).succeed();
     let part = |from: &str, to: &str| {
-        let rest = said.split_once(from).map_or(said.as_str(), |(_, rest)| rest);
+        let rest = output.split_once(from).map_or(output.as_str(), |(_, rest)| rest);
         rest.split_once(to).map(|(part, _)| part.to_owned()).unwrap_or_default()
     };
     let full = part("before: exit", "runs: exit");
-    assert!(full.contains("full: exit 125"), "{said}");
-    assert!(full.contains("No space left on device"), "{said}");
-    assert!(full.contains("make room on the disk of"), "{said}");
-    assert!(full.contains("BELLJAR_HOME"), "{said}");
-    assert!(said.contains("runs: exit 0"), "{said}");
-    // Controls. In a namespace of a plain user no box can be built, for another reason.
+    assert!(full.contains("full: exit 125"), "{output}");
+    assert!(full.contains("No space left on device"), "{output}");
+    assert!(full.contains("make room on the disk of"), "{output}");
+    assert!(full.contains("BELLJAR_HOME"), "{output}");
+    assert!(output.contains("runs: exit 0"), "{output}");
+    // Controls: with free space the message is not printed. A plain user cannot build a box in this mount
+    // namespace, so the exit code is checked only as root.
     for part in [part("", "before: exit"), part("runs: exit", "after: exit")] {
-        assert!(!part.contains("make room"), "{said}");
+        assert!(!part.contains("make room"), "{output}");
     }
     if belljar_testkit::is_root() {
-        assert!(said.contains("before: exit 0") && said.contains("after: exit 0"), "{said}");
+        assert!(output.contains("before: exit 0") && output.contains("after: exit 0"), "{output}");
     }
 }
 
@@ -63,7 +65,7 @@ fn runs_lists_runs_newest_first_with_reason_and_review() {
     let lab = lab();
     lab.bash("exit 3").run().expect(3);
     lab.belljar(["run", "--name", "second", "--timeout", "100ms", "--", "sleep", "1000"]).run();
-    changed(&lab, &[]);
+    run_with_change(&lab, &[]);
     let listed = objects(lab.belljar(["runs", "--json"]));
     let reasons: Vec<&Value> = listed.iter().map(|run| &run["result"]["reason"]).collect();
     assert_eq!(reasons, ["exited", "timeout", "exited"]);
@@ -87,7 +89,7 @@ fn runs_lists_only_runs_of_the_current_directory_without_all() {
     let lab = lab();
     let other = lab.dir().join("other");
     fs::create_dir(&other).unwrap();
-    changed(&lab, &[]);
+    run_with_change(&lab, &[]);
     lab.bash("true").cwd(&other).succeed();
     let count = |args: &[&str], dir: &Path| objects(lab.belljar(args).cwd(dir)).len();
     assert_eq!(count(&["runs", "--json"], &lab.workspace()), 1);
@@ -95,7 +97,7 @@ fn runs_lists_only_runs_of_the_current_directory_without_all() {
     assert_eq!(count(&["runs", "--json", "--all"], &other), 2);
     assert_eq!(count(&["runs", "--json", "--all", "--pending"], &other), 1);
     assert_eq!(count(&["runs", "--json", "--pending"], &other), 0);
-    // Another directory that takes the name of the first is not the first.
+    // A new directory under the same path does not get the runs of the old one.
     fs::rename(lab.workspace(), lab.dir().join("moved")).unwrap();
     fs::create_dir(lab.workspace()).unwrap();
     assert_eq!(count(&["runs", "--json"], &lab.workspace()), 0);
@@ -132,15 +134,15 @@ fn discard_refuses_a_run_that_is_still_running() {
     lab.belljar(["discard", "--yes", &id]).run().complains(0, "discarded");
 }
 
-// ---- Where the state is
+// ---- The state directory
 
 #[test]
 fn run_names_an_unusable_state_directory() {
     let lab = lab();
     let file = lab.write("file", "");
-    for place in [Path::new("/proc/belljar"), &file, &file.join("beneath")] {
-        let ended = lab.bash("true").env("BELLJAR_HOME", place).run();
-        ended.complains(1, &format!("open the state directory {}", place.display()));
+    for path in [Path::new("/proc/belljar"), &file, &file.join("beneath")] {
+        let ended = lab.bash("true").env("BELLJAR_HOME", path).run();
+        ended.complains(1, &format!("open the state directory {}", path.display()));
     }
     lab.bash("true").env("BELLJAR_HOME", "relative").run().complains(2, "absolute");
 }
@@ -148,20 +150,20 @@ fn run_names_an_unusable_state_directory() {
 #[test]
 fn state_directory_defaults_to_xdg_state_home_or_the_home_directory() {
     let lab = lab();
-    let home = || lab.bash("true").without_env("BELLJAR_HOME");
-    home().succeed();
+    let run = || lab.bash("true").without_env("BELLJAR_HOME");
+    run().succeed();
     assert!(lab.home().join(".local/state/belljar/runs").is_dir());
     let xdg = lab.dir().join("xdg");
-    home().env("XDG_STATE_HOME", &xdg).succeed();
+    run().env("XDG_STATE_HOME", &xdg).succeed();
     assert!(xdg.join("belljar/runs").is_dir());
-    home().without_env("HOME").run().complains(2, "neither BELLJAR_HOME nor HOME");
+    run().without_env("HOME").run().complains(2, "neither BELLJAR_HOME nor HOME");
     lab.bash("true").without_env("HOME").succeed();
 }
 
 // ---- Configuration
 
-/// The operator's file.
-fn operator(lab: &Lab, text: &str) -> PathBuf {
+/// Writes the operator's configuration file and returns its path.
+fn write_operator_config(lab: &Lab, text: &str) -> PathBuf {
     let file = lab.home().join(".config/belljar/belljar.toml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, text).unwrap();
@@ -171,17 +173,23 @@ fn operator(lab: &Lab, text: &str) -> PathBuf {
 #[test]
 fn run_uses_templates_of_the_operators_configuration() {
     let lab = lab();
-    operator(&lab, "[template.small]\nmemory = \"64MiB\"\nenv = [\"FROM=template\"]\nuser = 0\n");
+    write_operator_config(
+        &lab,
+        "[template.small]\nmemory = \"64MiB\"\nenv = [\"FROM=template\"]\nuser = 0\n",
+    );
     let ended = lab.json(&["--template", "small", "--pids", "99"], "echo $FROM; id -u").run();
     assert!(ended.expect(0).starts_with("template\n0\n"));
     let limits = &ended.result()["limits"];
     assert_eq!((&limits["memory"], &limits["pids"]), (&"64MiB".into(), &99.into()));
     let names: Vec<Value> = objects(lab.belljar(["template", "list", "--json"]));
-    assert_eq!(names.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["default", "small"]);
+    assert_eq!(
+        names.iter().map(|template| &template["name"]).collect::<Vec<_>>(),
+        ["default", "small"]
+    );
     let shown = lab.belljar(["template", "show", "small"]).succeed();
     assert!(shown.contains("memory = \"64MiB\"") && shown.contains("disk = \"2GiB\""), "{shown}");
     lab.belljar(["template", "show", "large"]).run().complains(2, "there are default, small");
-    // What is shown can be read again.
+    // The output is a valid configuration file.
     let copy = lab.write("copy.toml", shown);
     lab.belljar(["template", "check"]).arg(copy).succeed();
 }
@@ -189,7 +197,7 @@ fn run_uses_templates_of_the_operators_configuration() {
 #[test]
 fn config_option_replaces_the_operators_configuration_file() {
     let lab = lab();
-    operator(&lab, "[template.default]\nmemory = \"64MiB\"\n");
+    write_operator_config(&lab, "[template.default]\nmemory = \"64MiB\"\n");
     let other = lab.dir().join("other.toml");
     fs::write(&other, "[template.default]\nmemory = \"96MiB\"\n").unwrap();
     let other = other.to_str().unwrap();
@@ -215,7 +223,7 @@ fn configuration_errors_are_reported_with_file_line_and_key() {
             "both required and weakened",
         ),
     ] {
-        let file = operator(&lab, text);
+        let file = write_operator_config(&lab, text);
         for args in [&["run", "--", "true"][..], &["template", "list"], &["template", "check"]] {
             let ended = lab.belljar(args).run();
             ended.complains(2, &format!("{}:{line}: ", file.display()));
@@ -276,7 +284,7 @@ fn help_and_version_options_print_usage_and_version() {
 #[test]
 fn list_commands_exit_with_0_when_their_reader_closes_the_pipe() {
     let lab = lab();
-    changed(&lab, &[]);
+    run_with_change(&lab, &[]);
     for command in ["runs", "template list", "completions bash", "man"] {
         let script =
             format!(r#""$BELLJAR" {command} 2> err | true; echo ${{PIPESTATUS[0]}}; cat err"#);

@@ -1,4 +1,4 @@
-//! A person at a terminal: `belljar run -- bash` feels like a shell.
+//! `belljar run` on a terminal: a shell in a box behaves like a shell on the host.
 
 use belljar_testkit::{Family, Lab, Terminal};
 
@@ -8,23 +8,23 @@ const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
 const CTRL_Z: &str = "\x1a";
 
-/// A shell at a terminal of 30 rows and 100 columns, with a prompt that no output looks like.
+/// Starts a shell in a box on a terminal of 30 rows and 100 columns, with the prompt `<prompt>`.
 fn shell(lab: &Lab) -> Terminal {
     let program = lab.belljar(["run", "--", "bash", "--norc"]).env("TERM", "xterm-256color");
     let mut terminal = Terminal::start(program, 30, 100);
-    // What is typed is echoed, so every answer is written differently from its question.
+    // The terminal echoes its input, so the typed command must not contain the expected output.
     terminal.types("PS1='<pro''mpt>'\r");
     terminal.sees("<prompt>");
     terminal
 }
 
-/// Runs one command in the shell; what it answered.
+/// Runs one command in the shell and returns its output.
 #[track_caller]
-fn ask(terminal: &mut Terminal, command: &str) -> String {
+fn run_command(terminal: &mut Terminal, command: &str) -> String {
     terminal.types(&format!("{command}\r"));
     terminal.sees("\r\n"); // the end of the echo
-    let answer = terminal.sees("<prompt>").replace("\r\n", "\n");
-    let visible = answer.replace("\x1b[?2004l", "").replace("\x1b[?2004h", "").replace('\r', "");
+    let output = terminal.sees("<prompt>").replace("\r\n", "\n");
+    let visible = output.replace("\x1b[?2004l", "").replace("\x1b[?2004h", "").replace('\r', "");
     visible.trim_end().to_owned()
 }
 
@@ -32,11 +32,11 @@ fn ask(terminal: &mut Terminal, command: &str) -> String {
 fn shell_in_a_box_has_its_own_terminal_of_the_callers_size() {
     let lab = lab();
     let mut terminal = shell(&lab);
-    assert_eq!(ask(&mut terminal, "tty"), "/dev/pts/0");
-    assert_eq!(ask(&mut terminal, "stty size"), "30 100");
-    assert_eq!(ask(&mut terminal, "echo $TERM"), "xterm-256color");
-    assert_eq!(ask(&mut terminal, "ls /dev/pts"), "0  ptmx");
-    assert_eq!(ask(&mut terminal, "echo > /dev/tty && echo $?"), "\n0");
+    assert_eq!(run_command(&mut terminal, "tty"), "/dev/pts/0");
+    assert_eq!(run_command(&mut terminal, "stty size"), "30 100");
+    assert_eq!(run_command(&mut terminal, "echo $TERM"), "xterm-256color");
+    assert_eq!(run_command(&mut terminal, "ls /dev/pts"), "0  ptmx");
+    assert_eq!(run_command(&mut terminal, "echo > /dev/tty && echo $?"), "\n0");
     terminal.types("exit 3\r");
     assert_eq!(terminal.end().0.code(), Some(3));
 }
@@ -45,25 +45,25 @@ fn shell_in_a_box_has_its_own_terminal_of_the_callers_size() {
 fn shell_in_a_box_has_job_control() {
     let lab = lab();
     let mut terminal = shell(&lab);
-    assert!(ask(&mut terminal, "sleep 1000 &").starts_with("[1] "));
-    assert!(ask(&mut terminal, "jobs").starts_with("[1]+  Running"));
-    assert!(ask(&mut terminal, "kill %1; wait %1; echo $?").ends_with("143"));
+    assert!(run_command(&mut terminal, "sleep 1000 &").starts_with("[1] "));
+    assert!(run_command(&mut terminal, "jobs").starts_with("[1]+  Running"));
+    assert!(run_command(&mut terminal, "kill %1; wait %1; echo $?").ends_with("143"));
     // A background job must not read the keyboard.
-    ask(&mut terminal, "cat &");
-    assert!(ask(&mut terminal, "wait %1; jobs").contains("Stopped"));
-    bring_back(&mut terminal);
+    run_command(&mut terminal, "cat &");
+    assert!(run_command(&mut terminal, "wait %1; jobs").contains("Stopped"));
+    continue_cat(&mut terminal);
     terminal.types(CTRL_Z);
     assert!(terminal.sees("<prompt>").contains("Stopped"));
-    bring_back(&mut terminal);
+    continue_cat(&mut terminal);
     terminal.types(CTRL_C);
     terminal.sees("<prompt>");
-    assert_eq!(ask(&mut terminal, "echo $?; jobs"), "130");
+    assert_eq!(run_command(&mut terminal, "echo $?; jobs"), "130");
     terminal.types(CTRL_D);
     assert_eq!(terminal.end().0.code(), Some(0));
 }
 
-/// Makes a stopped `cat` the foreground job. Only its answer tells that it has the keyboard.
-fn bring_back(terminal: &mut Terminal) {
+/// Continues a stopped `cat` in the foreground and waits until it echoes a line.
+fn continue_cat(terminal: &mut Terminal) {
     terminal.types("fg\r");
     terminal.sees("cat\r\n");
     terminal.types("ping\r");
@@ -83,7 +83,7 @@ signal.sigwait([signal.SIGWINCH]); print(os.get_terminal_size())'\r",
     terminal.resize(41, 132);
     terminal.sees("columns=132, lines=41");
     terminal.sees("<prompt>");
-    assert_eq!(ask(&mut terminal, "stty size"), "41 132");
+    assert_eq!(run_command(&mut terminal, "stty size"), "41 132");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn control_keys_send_signals_or_end_of_input_to_the_program() {
     let lab = lab();
     for (keys, code) in [(CTRL_C, Some(130)), (CTRL_D, Some(0)), ("\x1c", Some(131))] {
         let mut terminal = Terminal::start(lab.bash("echo rea''dy; exec cat"), 24, 80);
-        terminal.sees("ready\r\n"); // a key that is typed sooner finds nobody to signal
+        terminal.sees("ready\r\n"); // a key that is typed earlier reaches no process
         terminal.types("there and back\r");
         terminal.sees("there and back\r\nthere and back\r\n");
         terminal.types(keys);
@@ -103,7 +103,7 @@ fn control_keys_send_signals_or_end_of_input_to_the_program() {
 fn run_restores_the_terminal_settings_after_the_program_ends() {
     let lab = lab();
     for script in ["stty raw -echo; exit 0", "stty raw -echo; kill -9 $$", "no-such-program"] {
-        // Before and after the box it only waits for a key, so that the settings can be seen.
+        // The script waits for a key before and after the box, so that the settings can be read.
         let both = format!(r#"stty -g; read; "$BELLJAR" run -- bash -c '{script}'; stty -g; read"#);
         let mut terminal = Terminal::start(lab.program("bash").args(["-c", &both]), 24, 80);
         let before = terminal.sees("\r\n");

@@ -1,4 +1,4 @@
-//! Checking the record and handing it on: `verify`, receipts, proofs, keys, and what is dropped.
+//! Verification of the ledger, receipts, proofs, keys, and removal of bodies.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::*;
 use crate::lab;
 
-/// The names of what `verify` finds wrong.
+/// Runs `verify` with `--json`, checks its exit code, and returns the codes of all damage findings.
 #[track_caller]
 fn findings(program: Program, code: i32) -> Vec<String> {
     let ended = program.arg("--json").run();
@@ -29,7 +29,7 @@ fn findings(program: Program, code: i32) -> Vec<String> {
 #[test]
 fn ledger_verify_reports_an_intact_ledger_as_sound() {
     let lab = lab();
-    keep_bodies(&lab);
+    record_bodies(&lab);
     run(&lab, &[], "echo x > f; echo out");
     let text = ledger(&lab, ["verify", "--deep"]).succeed();
     for part in
@@ -41,7 +41,6 @@ fn ledger_verify_reports_an_intact_ledger_as_sound() {
     assert_eq!((&report["sound"], &report["runs"]), (&json!(true), &json!(1)));
     assert_eq!(report["events"], report["signed"]);
     assert_eq!(report["bodies"], Value::Null);
-    // All of it can be read while nobody can write.
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
 }
 
@@ -81,7 +80,7 @@ fn h01_ledger_verify_rejects_an_older_copy_against_an_external_checkpoint() {
         fs::remove_dir_all(state.join(part)).unwrap();
         copy_tree(&copy.join(part), &state.join(part));
     }
-    // In itself the copy is whole.
+    // Without the checkpoint, the copy is consistent in itself.
     assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
     let found = findings(ledger(&lab, ["verify", "--checkpoint", kept]), 1);
     assert_eq!(found, ["checkpoint-ahead"]);
@@ -92,13 +91,13 @@ fn h01_ledger_readers_and_verify_report_a_truncated_or_missing_log() {
     let lab = lab();
     run(&lab, &[], "true");
     let log = lab.state().join("ledger/events.log");
-    let whole = fs::read(&log).unwrap();
-    let mut batches = whole.windows(4).enumerate().filter(|(_, four)| four == b"BJB1");
+    let complete = fs::read(&log).unwrap();
+    let mut batches = complete.windows(4).enumerate().filter(|(_, four)| four == b"BJB1");
     let last = batches.next_back().unwrap().0;
     for command in [&["log"][..], &["log", "--json"], &["export"], &["show", "0"]] {
-        assert_eq!(ledger(&lab, command).run().err(), "", "an honest ledger raises no alarm");
+        assert_eq!(ledger(&lab, command).run().err(), "", "an intact ledger raises no alarm");
     }
-    fs::write(&log, &whole[..last]).unwrap();
+    fs::write(&log, &complete[..last]).unwrap();
     for command in [&["log"][..], &["log", "--json"], &["export"], &["show", "0"]] {
         ledger(&lab, command).run().complains(0, "the ledger was cut short");
     }
@@ -107,7 +106,7 @@ fn h01_ledger_readers_and_verify_report_a_truncated_or_missing_log() {
     fs::remove_file(&log).unwrap();
     ledger(&lab, ["log"]).run().complains(1, "the ledger is gone");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-missing"]);
-    fs::write(&log, &whole).unwrap();
+    fs::write(&log, &complete).unwrap();
     fs::write(lab.state().join("anchor/head"), "").unwrap();
     ledger(&lab, ["log"]).run().complains(0, "nothing vouches for this ledger");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1).len(), 1);
@@ -124,32 +123,33 @@ fn ledger_verify_checks_the_given_keys_and_checkpoints() {
     let own = lab.dir().join("key.pub");
     ledger(&lab, ["key", "export", "-o", own.to_str().unwrap()]).succeed();
     assert_eq!(findings(ledger(&lab, ["verify", "--key", own.to_str().unwrap()]), 0).len(), 0);
-    let rubbish = lab.write("rubbish", "no key\n");
-    let rubbish = rubbish.to_str().unwrap();
-    ledger(&lab, ["verify", "--key", rubbish]).run().complains(2, "--key");
+    let invalid = lab.write("rubbish", "no key\n");
+    let invalid = invalid.to_str().unwrap();
+    ledger(&lab, ["verify", "--key", invalid]).run().complains(2, "--key");
     ledger(&lab, ["verify", "--key", "/no/such/file"]).run().complains(2, "--key");
     ledger(&lab, ["verify", "--checkpoint", "/no/such/file"]).run().complains(2, "--checkpoint");
     ledger(&lab, ["verify", "--checkpoint", "/dev/zero"]).run().complains(2, "--checkpoint");
-    let found = findings(ledger(&lab, ["verify", "--checkpoint", rubbish]), 1);
+    let found = findings(ledger(&lab, ["verify", "--checkpoint", invalid]), 1);
     assert_eq!(found, ["checkpoint-malformed"]);
 }
 
 #[test]
 fn h09_ledger_verify_accepts_a_missing_body_only_after_a_recorded_redaction() {
     let lab = lab();
-    keep_bodies(&lab);
+    record_bodies(&lab);
     let (kept, private) = (run(&lab, &[], "echo kept"), run(&lab, &[], "echo private"));
-    let (kept, hash) = (stdout_of(&lab, &kept), stdout_of(&lab, &private));
+    let (kept, hash) = (stdout_hash(&lab, &kept), stdout_hash(&lab, &private));
     let redact = |args: &[&str]| ledger(&lab, ["redact"]).args(args);
     redact(&[&hash]).run().complains(2, "--reason");
     redact(&[&hash, "--reason", " "]).run().complains(2, "--reason");
     redact(&["--reason", "x"]).run().complains(2, "HASH");
     redact(&["abc", "--reason", "x"]).run().complains(2, "HASH");
-    let asked = redact(&[&hash, "--reason", "x"]).run();
-    asked.complains(2, "nothing was redacted");
-    assert!(asked.out().contains(&format!("of run {private}")), "{}", asked.out());
+    let unconfirmed = redact(&[&hash, "--reason", "x"]).run();
+    unconfirmed.complains(2, "nothing was redacted");
+    let out = unconfirmed.out();
+    assert!(out.contains(&format!("of run {private}")), "{out}");
     assert_eq!(ledger(&lab, ["get", &hash]).succeed(), "private");
-    // At a terminal somebody can be asked.
+    // On a terminal, the command asks for confirmation.
     let mut terminal = Terminal::start(redact(&[&hash, "--reason", "not ours"]), 24, 200);
     terminal.sees("drop this for good? [y/N]");
     terminal.types("y\r");
@@ -162,21 +162,21 @@ fn h09_ledger_verify_accepts_a_missing_body_only_after_a_recorded_redaction() {
     assert_eq!(redacted[0]["fields"], json!({ "bodies": [hash], "reason": "not ours" }));
     let index = event(&lab, &private, "run.ended")["index"].to_string();
     assert!(ledger(&lab, ["show", &index]).succeed().contains("redacted by event"));
-    // What nobody redacted is missed.
+    // A body that is missing without a redaction is damage.
     fs::remove_file(body_file(&lab, &kept)).unwrap();
     assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 1), ["body-missing"]);
-    let told = object(redact(&[&kept[..16], "--reason", "lost", "--yes", "--json"]));
-    assert_eq!(told["redacted"], json!([kept]));
+    let report = object(redact(&[&kept[..16], "--reason", "lost", "--yes", "--json"]));
+    assert_eq!(report["redacted"], json!([kept]));
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
 }
 
 #[test]
 fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
     let lab = lab();
-    keep_bodies(&lab);
+    record_bodies(&lab);
     let id = run(&lab, &[], "head -c 100000 /dev/urandom");
-    let hash = stdout_of(&lab, &id);
+    let hash = stdout_hash(&lab, &id);
     let usage = || object(ledger(&lab, ["usage", "--json"]));
     let before = usage();
     assert!(before["bodies"]["disk_bytes"].as_u64().unwrap() >= 100_000, "{before}");
@@ -190,9 +190,9 @@ fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
     prune(&[]).run().complains(2, "--before");
     prune(&["--before", "soon"]).run().complains(2, "--before");
     prune(&["--before", "0s"]).run().complains(2, "--yes");
-    let told = object(prune(&["--before", "0s", "--yes", "--json"]));
-    assert_eq!(told["usage_before"]["bodies"], before["bodies"]);
-    assert_eq!(told["usage"]["bodies"]["count"], 0);
+    let report = object(prune(&["--before", "0s", "--yes", "--json"]));
+    assert_eq!(report["usage_before"]["bodies"], before["bodies"]);
+    assert_eq!(report["usage"]["bodies"]["count"], 0);
     assert_eq!(usage()["bodies"]["count"], 0);
     ledger(&lab, ["get", &hash]).run().complains(1, "dropped for its age by event");
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
@@ -202,7 +202,7 @@ fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
 #[test]
 fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
     let (lab, elsewhere) = (lab(), lab());
-    keep_bodies(&lab);
+    record_bodies(&lab);
     let id = run(&lab, &["--name", "proved"], "echo x > f; echo out; exit 3");
     run(&lab, &[], "true");
     let plain = ledger(&lab, ["receipt", "proved"]).run();
@@ -226,14 +226,14 @@ fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    let told = object(verify(&[name, "--key", &key, "--json"]));
+    let report = object(verify(&[name, "--key", &key, "--json"]));
     assert_eq!(
-        (&told["holds"], &told["run"], &told["ended"]),
+        (&report["holds"], &report["run"], &report["ended"]),
         (&json!(true), &json!(id), &json!(true))
     );
     let piped = verify(&["-", "--key", &key]).input(plain.clone()).run();
     assert!(piped.expect(0).contains("arguments not disclosed"));
-    // Who made it trusts it; who knows no key does not, and no wrong one helps.
+    // The machine that made the receipt trusts it. Another machine refuses it without the right key.
     ledger(&lab, ["verify-receipt", name]).succeed();
     verify(&[name]).run().complains(1, "--key");
     assert!(!elsewhere.state().join("ledger").exists());
@@ -266,7 +266,7 @@ fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
     ledger(&lab, ["receipt", &id, "-o", "/no/such/dir/x"]).run().complains(1, "-o");
 }
 
-/// What the broker will record of a run, written through the crate that it will use.
+/// Records DNS lookups, a request with a secret, and an alarm, through the API that the broker uses.
 fn record_egress(lab: &Lab, run: &str, hostile: &str) {
     let ledger = Ledger::open(&LedgerPaths::under(&lab.state())).unwrap();
     let run: RunId = run.parse().unwrap();
@@ -285,7 +285,7 @@ fn record_egress(lab: &Lab, run: &str, hostile: &str) {
     for lookup in [lookup, denied] {
         let _index = record(Draft::new(lookup)).index();
     }
-    let asked = record(Draft::new(RequestDecided {
+    let decided = record(Draft::new(RequestDecided {
         method: text("POST"),
         scheme: text("https"),
         host: text("api.example.com"),
@@ -299,8 +299,8 @@ fn record_egress(lab: &Lab, run: &str, hostile: &str) {
     }));
     let used =
         SecretUsed { name: text("token"), slot: text("bearer"), host: text("api.example.com") };
-    let _index = record(Draft::new(used).because_of(&asked)).index();
-    let answered = RequestFinished {
+    let _index = record(Draft::new(used).because_of(&decided)).index();
+    let finished = RequestFinished {
         status: Some(200),
         sent_bytes: 1,
         received_bytes: 2,
@@ -308,7 +308,7 @@ fn record_egress(lab: &Lab, run: &str, hostile: &str) {
         body: Some(body(b"")),
         error: None,
     };
-    let _index = record(Draft::new(answered).because_of(&asked)).index();
+    let _index = record(Draft::new(finished).because_of(&decided)).index();
     let alarm = AlarmRaised { alarm: text("canary"), detail: text(hostile) };
     let _index = record(Draft::new(alarm)).index();
 }
@@ -316,7 +316,7 @@ fn record_egress(lab: &Lab, run: &str, hostile: &str) {
 #[test]
 fn receipt_lists_network_requests_secrets_alarms_and_changes() {
     let (lab, elsewhere) = (lab(), lab());
-    keep_bodies(&lab);
+    record_bodies(&lab);
     let id = run(&lab, &[], "echo x > f; echo out");
     let hostile = "\u{1b}]0;evil\u{7}\u{202e}\u{2028}\0";
     record_egress(&lab, &id, hostile);
@@ -339,20 +339,20 @@ fn receipt_lists_network_requests_secrets_alarms_and_changes() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    assert_draws(text.as_bytes());
+    assert_printable(text.as_bytes());
     assert_eq!(verify(&["--json"]).result()["secrets"], json!(["token"]));
     for command in ["log", "replay", "export"] {
         let args: &[&str] = if command == "replay" { &[command, &id] } else { &[command] };
-        assert_draws(&ledger(&lab, args).run().stdout);
+        assert_printable(&ledger(&lab, args).run().stdout);
     }
     let trace = object(ledger(&lab, ["export", "--otel", "--run", &id]));
     let spans = &trace["resourceSpans"][0]["scopeSpans"][0]["spans"];
     assert_eq!(spans[1]["name"], "POST api.example.com");
     assert_eq!(spans[1]["events"][0]["name"], "secret.used");
-    let asked = event(&lab, &id, "request.decided");
-    let hash = asked["fields"]["body"]["hash"].as_str().unwrap();
+    let decided = event(&lab, &id, "request.decided");
+    let hash = decided["fields"]["body"]["hash"].as_str().unwrap();
     assert_eq!(ledger(&lab, ["get", hash]).run().stdout, hostile.as_bytes());
-    // Without the value of the secret or what was sent, it still holds.
+    // The receipt still verifies after the body of the request was redacted.
     ledger(&lab, ["redact", hash, "--reason", "private", "--yes"]).run().expect(0);
     let redacted = ledger(&lab, ["receipt", &id, "--with-bodies"]).run().stdout;
     ledger(&elsewhere, ["verify-receipt", "-", "--key", &key]).input(redacted).succeed();
@@ -384,50 +384,50 @@ fn ledger_proofs_verify_and_changed_or_foreign_proofs_fail() {
     let (lab, elsewhere) = (lab(), lab());
     let id = run(&lab, &[], "true");
     let dir = elsewhere.dir().to_owned();
-    let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     let key = ledger(&lab, ["key", "export"]).succeed();
     let note = ledger(&lab, ["checkpoint"]).succeed();
     assert!(note.starts_with("belljar/") && note.contains("\n\n\u{2014} belljar/"), "{note}");
-    let made = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.checkpoint"]));
-    assert_eq!(made[0]["fields"]["size"].to_string(), note.lines().nth(1).unwrap());
-    let told = object(ledger(&lab, ["checkpoint", "--json"]));
-    assert_eq!(told["checkpoint"].as_str().unwrap().lines().next(), note.lines().next());
+    let recorded = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.checkpoint"]));
+    assert_eq!(recorded[0]["fields"]["size"].to_string(), note.lines().nth(1).unwrap());
+    let report = object(ledger(&lab, ["checkpoint", "--json"]));
+    assert_eq!(report["checkpoint"].as_str().unwrap().lines().next(), note.lines().next());
     let verify = |file: &str| ledger(&elsewhere, ["verify-proof", file, "--key", &key]);
     let last = format!("{id}/0");
-    ledger(&lab, ["prove", &last, "-o", &at("proof")]).succeed();
-    let text = verify(&at("proof")).succeed();
+    ledger(&lab, ["prove", &last, "-o", &path("proof")]).succeed();
+    let text = verify(&path("proof")).succeed();
     assert!(text.contains("run.created") && text.contains("holds: "), "{text}");
-    assert_eq!(object(verify(&at("proof")).arg("--json"))["holds"], true);
+    assert_eq!(object(verify(&path("proof")).arg("--json"))["holds"], true);
     assert!(ledger(&lab, ["prove", "0"]).succeed().contains("checkpoint\nbelljar/"));
     ledger(&lab, ["prove", "99999"]).run().complains(2, "no event");
-    // Consistency, by size and by checkpoint.
-    fs::write(at("old"), format!("{note}\n")).unwrap();
+    // Consistency proofs, between checkpoints and between sizes.
+    fs::write(path("old"), format!("{note}\n")).unwrap();
     run(&lab, &[], "true");
-    ledger(&lab, ["checkpoint", "-o", &at("new")]).succeed();
-    ledger(&lab, ["consistency", &at("old"), &at("new"), "-o", &at("grown")]).succeed();
-    assert!(verify(&at("grown")).succeed().contains("begins with the one of"));
+    ledger(&lab, ["checkpoint", "-o", &path("new")]).succeed();
+    ledger(&lab, ["consistency", &path("old"), &path("new"), "-o", &path("grown")]).succeed();
+    assert!(verify(&path("grown")).succeed().contains("begins with the one of"));
     let text = ledger(&lab, ["consistency", "0", "3"]).succeed();
     assert!(text.contains("from 0 events") && text.contains("to   3 events"), "{text}");
-    ledger(&lab, ["consistency", "1", "3", "-o", &at("sizes")]).succeed();
-    verify(&at("sizes")).run().complains(1, "nothing vouches");
+    ledger(&lab, ["consistency", "1", "3", "-o", &path("sizes")]).succeed();
+    verify(&path("sizes")).run().complains(1, "nothing vouches");
     ledger(&lab, ["consistency", "3", "1"]).run().complains(2, "the first is the smaller");
     ledger(&lab, ["consistency", "1", "99999"]).run().complains(2, "B 99999");
     ledger(&lab, ["consistency", "x", "1"]).run().complains(2, "A x");
     ledger(&elsewhere, ["consistency", "0", "0"]).run().complains(2, "no ledger yet");
-    // Another key, a changed proof, and no proof at all.
+    // A foreign key, a changed proof, and files that are not proofs.
     let other = crate::lab();
     run(&other, &[], "true");
-    ledger(&other, ["verify-proof", &at("proof")]).run().complains(1, "");
-    ledger(&elsewhere, ["verify-proof", &at("proof")]).run().complains(1, "--key");
+    ledger(&other, ["verify-proof", &path("proof")]).run().complains(1, "");
+    ledger(&elsewhere, ["verify-proof", &path("proof")]).run().complains(1, "--key");
     for name in ["proof", "grown"] {
-        let text = fs::read_to_string(at(name)).unwrap();
+        let text = fs::read_to_string(path(name)).unwrap();
         let mut proof: Value = serde_json::from_str(&text).unwrap();
         proof["proof"][0] = json!("00".repeat(32));
-        fs::write(at("changed"), proof.to_string()).unwrap();
-        verify(&at("changed")).run().complains(1, "");
+        fs::write(path("changed"), proof.to_string()).unwrap();
+        verify(&path("changed")).run().complains(1, "");
         proof["more"] = json!(1);
-        fs::write(at("changed"), proof.to_string()).unwrap();
-        verify(&at("changed")).run().complains(2, "not a proof");
+        fs::write(path("changed"), proof.to_string()).unwrap();
+        verify(&path("changed")).run().complains(2, "not a proof");
     }
     verify("/dev/null").run().complains(2, "not a proof");
     verify("/dev/zero").run().complains(2, "larger than");
@@ -444,7 +444,7 @@ fn h11_ledger_settle_closes_an_intent_without_outcome_after_its_run_ended() {
     settle(&intent).run().complains(2, "still running");
     live.signal(Signal::KILL);
     live.wait();
-    eventually("the run is seen to be over", || settle(&intent).run().code() == 0);
+    eventually("the run has ended", || settle(&intent).run().code() == 0);
     let settled = event(&lab, &id, "attention.settled");
     assert_eq!(settled["cause"].to_string(), intent);
     assert_eq!(settled["fields"]["reason"], "looked at it");
@@ -460,21 +460,22 @@ fn damaged_ledger_refuses_runs_until_ledger_mend_is_confirmed() {
     run(&lab, &[], "true");
     let mend = |args: &[&str]| ledger(&lab, ["mend", "--reason", "the disk lost it"]).args(args);
     assert_eq!(object(mend(&["--yes", "--json"]))["outcome"], "sound");
-    // Back to the state after its first batches: whole in itself, but something is missing.
+    // The log is cut after its first batch. It is consistent in itself, but events are missing.
     let log = lab.state().join("ledger/events.log");
-    let whole = fs::read(&log).unwrap();
+    let complete = fs::read(&log).unwrap();
     let batch = b"BJB1";
-    let second = whole.windows(4).enumerate().filter(|(_, four)| four == batch).nth(1).unwrap().0;
-    fs::write(&log, &whole[..second]).unwrap();
+    let second =
+        complete.windows(4).enumerate().filter(|(_, four)| four == batch).nth(1).unwrap().0;
+    fs::write(&log, &complete[..second]).unwrap();
     lab.bash("true").run().complains(125, "belljar ledger mend");
     mend(&[]).run().complains(2, "--yes");
     ledger(&lab, ["mend", "--yes"]).run().complains(2, "--reason");
-    let told = object(mend(&["--yes", "--json"]));
-    assert_eq!(told["outcome"], "continued", "{told}");
+    let report = object(mend(&["--yes", "--json"]));
+    assert_eq!(report["outcome"], "continued", "{report}");
     run(&lab, &[], "true");
     let repaired = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.repaired"]));
     assert_eq!(repaired[0]["fields"]["reason"], "the disk lost it");
-    // And when nothing can be read any more.
+    // A log that cannot be read at all is set aside.
     fs::write(&log, "rubbish").unwrap();
     assert_eq!(object(mend(&["--yes", "--json"]))["outcome"], "set_aside");
     assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
@@ -484,9 +485,9 @@ fn damaged_ledger_refuses_runs_until_ledger_mend_is_confirmed() {
 fn h04_concurrent_processes_write_one_valid_ledger() {
     let lab = lab();
     let runs: Vec<_> = (0..4).map(|_| lab.bash("echo x").start()).collect();
-    let checkpoints: Vec<_> = (0..4).map(|_| ledger(&lab, ["log"]).start()).collect();
+    let readers: Vec<_> = (0..4).map(|_| ledger(&lab, ["log"]).start()).collect();
     runs.into_iter().for_each(|live| drop(live.wait().expect(0)));
-    checkpoints.into_iter().for_each(|live| drop(live.wait().expect(0)));
+    readers.into_iter().for_each(|live| drop(live.wait().expect(0)));
     let mixed: Vec<_> = (0..3)
         .flat_map(|_| [ledger(&lab, ["checkpoint"]), lab.bash("true"), ledger(&lab, ["verify"])])
         .map(Program::start)
@@ -500,25 +501,25 @@ fn h04_concurrent_processes_write_one_valid_ledger() {
 #[test]
 fn h12_run_apply_and_discard_are_refused_when_the_ledger_cannot_be_written() {
     let lab = lab();
-    let marks = lab.dir().join("marks");
-    fs::create_dir(&marks).unwrap();
-    let mount = format!("{}:/marks:rw", marks.display());
+    let mark_dir = lab.dir().join("marks");
+    fs::create_dir(&mark_dir).unwrap();
+    let mount = format!("{}:/marks:rw", mark_dir.display());
     let mark = |name: &str| {
         let script = format!("touch /marks/{name}; echo x > f");
         lab.belljar(["run", "--mount", &mount, "--", "sh", "-c", &script]).run()
     };
     mark("control").expect(0);
-    assert!(marks.join("control").exists());
+    assert!(mark_dir.join("control").exists());
     let lock = lab.state().join("ledger/lock");
     fs::remove_file(&lock).unwrap();
     fs::create_dir(&lock).unwrap();
     mark("unrecorded").complains(125, "ledger");
-    assert!(!marks.join("unrecorded").exists());
+    assert!(!mark_dir.join("unrecorded").exists());
     lab.belljar(["apply", "--yes"]).run().complains(1, "ledger");
     assert!(!lab.workspace().join("f").exists());
     lab.belljar(["discard", "--yes"]).run().complains(1, "ledger");
     fs::remove_dir(&lock).unwrap();
     lab.belljar(["apply", "--yes"]).succeed();
-    assert!(lab.workspace().join("f").exists(), "nothing was lost");
+    assert!(lab.workspace().join("f").exists(), "the change was kept");
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [&str; 0]);
 }

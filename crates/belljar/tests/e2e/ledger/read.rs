@@ -1,4 +1,4 @@
-//! Looking at the record: `log`, `show`, `get`, `replay`.
+//! Commands that read the ledger: `log`, `show`, `get` and `replay`.
 
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -54,33 +54,33 @@ fn ledger_log_lists_all_events_and_applies_its_filters() {
     assert_eq!(text.lines().count(), all.len());
     assert!(text.contains("exited with 3 after"), "{text}");
     assert!(text.contains(&first) && text.contains("run.created"), "{text}");
-    let narrowed = |args: &[&str]| objects(ledger(&lab, ["log", "--json"]).args(args));
-    let of_first = narrowed(&["--run", &first]);
+    let filtered = |args: &[&str]| objects(ledger(&lab, ["log", "--json"]).args(args));
+    let of_first = filtered(&["--run", &first]);
     assert!(of_first.iter().all(|event| event["run"] == first.as_str()));
     assert_eq!(of_first[0]["fields"]["name"], "first");
-    assert_eq!(narrowed(&["--run", "first"]), of_first);
-    assert_eq!(narrowed(&["--run", &first[..15]]), of_first);
-    assert_eq!(narrowed(&["--run", &first, "--kind", "run.ended"]).len(), 1);
-    assert_eq!(narrowed(&["--kind", "run.ended"]).len(), 2);
-    assert!(narrowed(&["--kind", "run"]).len() > 4);
-    assert_eq!(narrowed(&["--since", "1h"]), all);
-    assert_eq!(narrowed(&["--since", "2100-01-01"]), [] as [Value; 0]);
-    assert_eq!(narrowed(&["--until", "1h"]), [] as [Value; 0]);
-    assert_eq!(narrowed(&["--limit", "2"]), all[all.len() - 2..]);
-    assert_eq!(narrowed(&["--limit", "0"]), [] as [Value; 0]);
+    assert_eq!(filtered(&["--run", "first"]), of_first);
+    assert_eq!(filtered(&["--run", &first[..15]]), of_first);
+    assert_eq!(filtered(&["--run", &first, "--kind", "run.ended"]).len(), 1);
+    assert_eq!(filtered(&["--kind", "run.ended"]).len(), 2);
+    assert!(filtered(&["--kind", "run"]).len() > 4);
+    assert_eq!(filtered(&["--since", "1h"]), all);
+    assert_eq!(filtered(&["--since", "2100-01-01"]), [] as [Value; 0]);
+    assert_eq!(filtered(&["--until", "1h"]), [] as [Value; 0]);
+    assert_eq!(filtered(&["--limit", "2"]), all[all.len() - 2..]);
+    assert_eq!(filtered(&["--limit", "0"]), [] as [Value; 0]);
     let mut reversed = all.clone();
     reversed.reverse();
-    assert_eq!(narrowed(&["--reverse"]), reversed);
-    assert_eq!(narrowed(&["--reverse", "--limit", "2"]), reversed[..2]);
-    // A run whose directory is gone is still on record, under its id and its name.
+    assert_eq!(filtered(&["--reverse"]), reversed);
+    assert_eq!(filtered(&["--reverse", "--limit", "2"]), reversed[..2]);
+    // A run whose directory was removed is still found in the ledger, by its id and its name.
     fs::remove_dir_all(lab.state().join("runs").join(&first)).unwrap();
-    assert_eq!(narrowed(&["--run", &first]), of_first);
-    assert_eq!(narrowed(&["--run", "first"]), of_first);
-    let shared: String =
+    assert_eq!(filtered(&["--run", &first]), of_first);
+    assert_eq!(filtered(&["--run", "first"]), of_first);
+    let shared_prefix: String =
         first.chars().zip(second.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
-    let wrong: [(&[&str], &str); 8] = [
+    let invalid: [(&[&str], &str); 8] = [
         (&["--run", "no-such-run"], "--run"),
-        (&["--run", &shared], "write more of it"),
+        (&["--run", &shared_prefix], "write more of it"),
         (&["--kind", "run.walked"], "--kind"),
         (&["--since", "yesterday"], "--since"),
         (&["--until", "2026-13-01"], "--until"),
@@ -88,7 +88,7 @@ fn ledger_log_lists_all_events_and_applies_its_filters() {
         (&["--limit", "many"], "--limit"),
         (&["--follow", "--reverse"], "--reverse"),
     ];
-    for (args, about) in wrong {
+    for (args, about) in invalid {
         ledger(&lab, ["log"]).args(args).run().complains(2, about);
     }
 }
@@ -96,7 +96,7 @@ fn ledger_log_lists_all_events_and_applies_its_filters() {
 #[test]
 fn ledger_log_follow_prints_new_events_until_interrupted() {
     let lab = lab();
-    // Also when there is nothing to follow yet.
+    // `--follow` also works before the first event.
     let live = ledger(&lab, ["log", "--follow", "--json"]).start();
     let id = run(&lab, &[], "true");
     live.says("\"run.ended\"");
@@ -106,13 +106,13 @@ fn ledger_log_follow_prints_new_events_until_interrupted() {
     live.signal(Signal::INT);
     let ended = live.wait();
     assert_eq!(ended.code(), 130);
-    let narrow = ledger(&lab, ["log", "--follow", "--kind", "run.ended", "--limit", "0"]).start();
+    let filtered = ledger(&lab, ["log", "--follow", "--kind", "run.ended", "--limit", "0"]).start();
     let third = run(&lab, &[], "true");
-    narrow.says(&third);
-    narrow.signal(Signal::TERM);
-    let seen = narrow.wait().out();
+    filtered.says(&third);
+    filtered.signal(Signal::TERM);
+    let seen = filtered.wait().out();
     assert!(!seen.contains(&second) && !seen.contains("run.created"), "{seen}");
-    // A reader that has seen enough ends it.
+    // `--follow` ends when its reader closes the pipe.
     let script = "\"$BELLJAR\" ledger log --follow | head -n 1";
     assert_eq!(lab.program("bash").args(["-c", script]).succeed().lines().count(), 1);
 }
@@ -120,7 +120,7 @@ fn ledger_log_follow_prints_new_events_until_interrupted() {
 #[test]
 fn ledger_show_prints_an_event_with_causes_effects_and_bodies() {
     let lab = lab();
-    keep_bodies(&lab);
+    record_bodies(&lab);
     let id = run(&lab, &[], "printf 'hello\\n'");
     let (created, ended) = (event(&lab, &id, "run.created"), event(&lab, &id, "run.ended"));
     let index = ended["index"].to_string();
@@ -128,16 +128,16 @@ fn ledger_show_prints_an_event_with_causes_effects_and_bodies() {
     assert_eq!(shown["fields"], ended["fields"]);
     assert_eq!(shown["hash"], ended["hash"]);
     assert_eq!(shown["causes"][0], created["index"]);
-    let by_place = format!("{id}/{}", ended["sequence"]);
-    assert_eq!(object(ledger(&lab, ["show", "--json", &by_place])), shown);
-    let above = object(ledger(&lab, ["show", "--json", &format!("{id}/0")]));
-    assert!(above["effects"].as_array().unwrap().contains(&ended["index"]), "{above}");
+    let by_sequence = format!("{id}/{}", ended["sequence"]);
+    assert_eq!(object(ledger(&lab, ["show", "--json", &by_sequence])), shown);
+    let cause = object(ledger(&lab, ["show", "--json", &format!("{id}/0")]));
+    assert!(cause["effects"].as_array().unwrap().contains(&ended["index"]), "{cause}");
     let states: Vec<&Value> =
         shown["bodies"].as_array().unwrap().iter().map(|body| &body["state"]).collect();
     assert!(states.contains(&&"kept".into()), "{shown}");
     let text = ledger(&lab, ["show", &index]).succeed();
     for part in
-        ["run.ended", "caused by", "run.created", &stdout_of(&lab, &id), "6 B, kept", r"hello\n"]
+        ["run.ended", "caused by", "run.created", &stdout_hash(&lab, &id), "6 B, kept", r"hello\n"]
     {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
@@ -149,40 +149,40 @@ fn ledger_show_prints_an_event_with_causes_effects_and_bodies() {
 #[test]
 fn ledger_get_returns_the_exact_bytes_of_a_body() {
     let lab = lab();
-    keep_bodies(&lab);
-    let id = run(&lab, &[], &format!("printf '{PRINTF}'"));
-    let hash = stdout_of(&lab, &id);
-    let raw = |args: &[&str]| ledger(&lab, ["get"]).args(args).run();
-    let ended = raw(&[&hash]);
+    record_bodies(&lab);
+    let id = run(&lab, &[], &format!("printf '{HOSTILE_FOR_PRINTF}'"));
+    let hash = stdout_hash(&lab, &id);
+    let get = |args: &[&str]| ledger(&lab, ["get"]).args(args).run();
+    let ended = get(&[&hash]);
     assert_eq!((ended.code(), ended.stdout.as_slice()), (0, HOSTILE));
-    assert_eq!(raw(&[&hash[..12]]).stdout, HOSTILE);
+    assert_eq!(get(&[&hash[..12]]).stdout, HOSTILE);
     let file = lab.dir().join("body");
-    raw(&[&hash, "-o", file.to_str().unwrap()]).expect(0);
+    get(&[&hash, "-o", file.to_str().unwrap()]).expect(0);
     assert_eq!(fs::read(&file).unwrap(), HOSTILE);
-    let empty = stdout_of(&lab, &run(&lab, &[], "true"));
-    assert_eq!(raw(&[&empty]).stdout, b"");
-    raw(&[&empty, "-o", file.to_str().unwrap()]).expect(0);
+    let empty = stdout_hash(&lab, &run(&lab, &[], "true"));
+    assert_eq!(get(&[&empty]).stdout, b"");
+    get(&[&empty, "-o", file.to_str().unwrap()]).expect(0);
     assert_eq!(fs::read(&file).unwrap(), b"");
     let large = run(&lab, &[], "head -c 100000000 /dev/zero");
-    let ended = raw(&[&stdout_of(&lab, &large)]);
+    let ended = get(&[&stdout_hash(&lab, &large)]);
     assert!(ended.stdout.len() == 100_000_000 && ended.stdout.iter().all(|byte| *byte == 0));
     for wrong in ["xyz", "AB", "abcdefg", &"0".repeat(64), &"0".repeat(65), "../../../etc/passwd"] {
-        raw(&[wrong]).complains(2, "HASH");
+        get(&[wrong]).complains(2, "HASH");
     }
-    // A damaged body leaves nothing, not even an empty file.
+    // No output file is created for a damaged body, not even an empty one.
     fs::remove_file(&file).unwrap();
     fs::write(body_file(&lab, &hash), "rubbish").unwrap();
-    let ended = raw(&[&hash, "-o", file.to_str().unwrap()]);
+    let ended = get(&[&hash, "-o", file.to_str().unwrap()]);
     ended.complains(1, "damaged");
     assert!(!file.exists());
-    assert_eq!(raw(&[&hash]).stdout, b"");
+    assert_eq!(get(&[&hash]).stdout, b"");
 }
 
 #[test]
 fn ledger_get_and_show_report_that_only_the_hash_was_kept() {
     let lab = lab();
     let id = run(&lab, &[], "echo x");
-    let hash = stdout_of(&lab, &id);
+    let hash = stdout_hash(&lab, &id);
     ledger(&lab, ["get", &hash]).run().complains(1, "only its hash was kept");
     let index = event(&lab, &id, "run.ended")["index"].to_string();
     assert!(ledger(&lab, ["show", &index]).succeed().contains("only its hash was kept"));
@@ -191,32 +191,32 @@ fn ledger_get_and_show_report_that_only_the_hash_was_kept() {
 #[test]
 fn f13_ledger_get_and_log_escape_control_characters_on_a_terminal() {
     let lab = lab();
-    keep_bodies(&lab);
+    record_bodies(&lab);
     let text = run(&lab, &[], r"printf 'a\033]0;evil\007\302\23331m\342\200\256b\n\tc'");
-    let binary = run(&lab, &[], &format!("printf '{PRINTF}'"));
+    let binary = run(&lab, &[], &format!("printf '{HOSTILE_FOR_PRINTF}'"));
     let on_screen = |args: &[&str]| {
         let program = ledger(&lab, args).env("NO_COLOR", "1").env("BELLJAR_PAGER", "cat");
         let (status, screen) = Terminal::start(program, 24, 200).end();
         assert_eq!(status.code(), Some(0));
         String::from_utf8(screen).expect("UTF-8").replace('\r', "")
     };
-    let shown = on_screen(&["get", &stdout_of(&lab, &text)]);
+    let shown = on_screen(&["get", &stdout_hash(&lab, &text)]);
     assert_eq!(shown, "a\\x1b]0;evil\\x07\\u{9b}31m\\u{202e}b\n\tc\n");
-    let shown = on_screen(&["get", &stdout_of(&lab, &binary)]);
+    let shown = on_screen(&["get", &stdout_hash(&lab, &binary)]);
     assert!(shown.contains("not text") && !shown.contains('\u{1b}'), "{shown:?}");
-    assert_draws(on_screen(&["log"]).as_bytes());
+    assert_printable(on_screen(&["log"]).as_bytes());
 }
 
 #[test]
 fn f13_ledger_commands_escape_control_characters_chosen_by_a_box() {
     let lab = lab();
-    keep_bodies(&lab);
-    // A NUL cannot be in a path or an argument; everything else can.
+    record_bodies(&lab);
+    // A NUL byte cannot be part of a path or an argument, and a slash cannot be part of a file name.
     let name: Vec<u8> = HOSTILE.iter().copied().filter(|byte| !matches!(byte, 0 | b'/')).collect();
-    let odd = lab.dir().join(std::ffi::OsString::from_vec(name.clone()));
-    fs::create_dir(&odd).unwrap();
+    let hostile_dir = lab.dir().join(std::ffi::OsString::from_vec(name.clone()));
+    fs::create_dir(&hostile_dir).unwrap();
     let argument = std::ffi::OsString::from_vec(name);
-    let program = lab.belljar(["run", "--json", "--", "echo"]).arg(argument).cwd(&odd);
+    let program = lab.belljar(["run", "--json", "--", "echo"]).arg(argument).cwd(&hostile_dir);
     let id = program.run().result()["run"].as_str().unwrap().to_owned();
     let created = event(&lab, &id, "run.created");
     assert!(created["fields"]["workspace"]["base64"].is_string(), "{created}");
@@ -240,7 +240,7 @@ fn f13_ledger_commands_escape_control_characters_chosen_by_a_box() {
     for command in commands {
         let ended = ledger(&lab, command).run();
         ended.expect(0);
-        assert_draws(&ended.stdout);
+        assert_printable(&ended.stdout);
         if command.contains(&"--json") || command[0] == "export" {
             assert!(ended.stdout.is_ascii(), "{command:?}");
         }
@@ -249,7 +249,7 @@ fn f13_ledger_commands_escape_control_characters_chosen_by_a_box() {
     for command in ["show", "get", "replay", "receipt", "prove"] {
         let ended = ledger(&lab, [command, "\u{1b}]0;evil\u{7}\u{202e}"]).run();
         ended.expect(2);
-        assert_draws(&ended.stderr);
+        assert_printable(&ended.stderr);
     }
 }
 
@@ -292,7 +292,7 @@ fn ledger_log_on_a_terminal_uses_colours_and_pages_long_output() {
     };
     assert!(screen(ledger(&lab, ["log"])).contains("\u{1b}[32m"));
     assert!(!screen(ledger(&lab, ["log"]).env("NO_COLOR", "1")).contains('\u{1b}'));
-    // More than a screen goes to the pager, and less does not.
+    // Only output that is longer than the screen goes to the pager.
     let paged = |rows| {
         let program = ledger(&lab, ["log"]).env("BELLJAR_PAGER", "sed s/^/PAGED:/");
         let (_, screen) = Terminal::start(program, rows, 250).end();

@@ -1,4 +1,4 @@
-//! The record for other tools, and theirs in ours: `export`, `import-trace`.
+//! Export of the ledger for other tools, and import of traces: `export` and `import-trace`.
 
 use std::fs;
 
@@ -7,11 +7,13 @@ use serde_json::json;
 use super::*;
 use crate::lab;
 
-const TRACE: &str = "5b8efff798038103d269b633813fc60c";
+/// The trace id of all spans.
+const TRACE_ID: &str = "5b8efff798038103d269b633813fc60c";
 
+/// Returns a span in OTLP JSON, with control characters in its attribute and its status.
 fn span(id: u64, parent: Option<u64>, name: &str) -> Value {
     let mut span = json!({
-        "traceId": TRACE, "spanId": format!("{id:016x}"), "name": name, "kind": 1,
+        "traceId": TRACE_ID, "spanId": format!("{id:016x}"), "name": name, "kind": 1,
         "startTimeUnixNano": "1544712660000000000", "endTimeUnixNano": "1544712661000000000",
         "attributes": [{ "key": "text", "value": { "stringValue": "\u{1b}]0;evil\u{7}\u{2028}\0" } }],
         "status": { "code": 2, "message": "it \u{202e}broke" },
@@ -22,6 +24,7 @@ fn span(id: u64, parent: Option<u64>, name: &str) -> Value {
     span
 }
 
+/// Returns an OTLP JSON document that contains these spans.
 fn otlp(spans: &[Value]) -> String {
     json!({ "resourceSpans": [{
         "resource": { "attributes": [] },
@@ -30,7 +33,7 @@ fn otlp(spans: &[Value]) -> String {
     .to_string()
 }
 
-/// The spans of an export, of all its lines.
+/// Runs an export and returns the spans of all lines of its output.
 #[track_caller]
 fn spans(program: Program) -> Vec<Value> {
     let lines = objects(program).into_iter();
@@ -113,9 +116,9 @@ fn imported_trace_is_recorded_and_can_be_exported_again() {
     let lab = lab();
     let file =
         lab.write("trace.json", otlp(&[span(2, Some(1), "child"), span(1, None, "root\u{1b}")]));
-    // This begins the ledger where there is none.
-    let told = object(ledger(&lab, ["import-trace", "--json", file.to_str().unwrap()]));
-    assert_eq!(told["spans"], 2);
+    // The import creates the ledger, because none exists yet.
+    let report = object(ledger(&lab, ["import-trace", "--json", file.to_str().unwrap()]));
+    assert_eq!(report["spans"], 2);
     let events = objects(ledger(&lab, ["log", "--json", "--kind", "trace.span"]));
     assert_eq!(events.len(), 2);
     let (root, child) = (&events[0], &events[1]);
@@ -124,16 +127,16 @@ fn imported_trace_is_recorded_and_can_be_exported_again() {
     assert_eq!(child["fields"]["parent"], "0000000000000001");
     assert_eq!(root["fields"]["status"], "error: it \u{202e}broke");
     assert_eq!(root["fields"]["attributes"]["kept"], false);
-    assert_draws(&ledger(&lab, ["log"]).run().stdout);
+    assert_printable(&ledger(&lab, ["log"]).run().stdout);
     let all = spans(ledger(&lab, ["export", "--otel"]));
     assert_eq!(all.len(), 2);
     assert_eq!(
         (&all[0]["traceId"], &all[0]["spanId"]),
-        (&json!(TRACE), &json!("0000000000000001"))
+        (&json!(TRACE_ID), &json!("0000000000000001"))
     );
     assert_eq!(all[1]["parentSpanId"], "0000000000000001");
     assert_eq!(all[0]["status"], json!({ "code": 2, "message": "it \u{202e}broke" }));
-    // By lines, from a pipe, into a run, with everything that was said.
+    // Import of several lines from a pipe, into an existing run, with the recorded bodies.
     let id = run(&lab, &["--name", "agent"], "true");
     let lines = format!("{}\n{}\n", otlp(&[span(7, Some(9), "a")]), otlp(&[span(8, Some(7), "b")]));
     let import = ledger(&lab, ["import-trace", "--run", "agent", "--bodies", "-"]).input(lines);
@@ -156,16 +159,16 @@ fn import_trace_records_nothing_when_any_span_is_invalid() {
     let import = |text: &[u8]| ledger(&lab, ["import-trace", "-"]).input(text).run();
     let mut bad = span(2, None, "bad");
     bad["traceId"] = json!("zz");
-    let twice = otlp(&[span(1, None, "a"), span(1, None, "b")]);
-    let circle = otlp(&[span(1, Some(2), "a"), span(2, Some(1), "b")]);
+    let duplicate = otlp(&[span(1, None, "a"), span(1, None, "b")]);
+    let cycle = otlp(&[span(1, Some(2), "a"), span(2, Some(1), "b")]);
     for (text, about) in [
         (&b""[..], "empty"),
         (b"{", "line 1"),
         (b"\0\xff", "not OTLP"),
         (b"{}", "resourceSpans"),
         (otlp(&[span(1, None, "good"), bad]).as_bytes(), "spans[1].traceId"),
-        (twice.as_bytes(), "twice"),
-        (circle.as_bytes(), "above itself"),
+        (duplicate.as_bytes(), "twice"),
+        (cycle.as_bytes(), "above itself"),
     ] {
         let ended = import(text);
         ended.complains(2, about);
@@ -174,10 +177,10 @@ fn import_trace_records_nothing_when_any_span_is_invalid() {
     ledger(&lab, ["import-trace", "/no/such/file"]).run().complains(2, "FILE /no/such/file");
     ledger(&lab, ["import-trace", "/dev/zero"]).run().complains(2, "larger than 64.0 MiB");
     ledger(&lab, ["import-trace"]).run().complains(2, "FILE");
-    assert!(!lab.state().join("ledger").exists(), "nothing was begun for it either");
+    assert!(!lab.state().join("ledger").exists(), "a failed import creates no ledger");
     run(&lab, &[], "true");
     let size = objects(ledger(&lab, ["log", "--json"])).len();
-    import(twice.as_bytes()).expect(2);
+    import(duplicate.as_bytes()).expect(2);
     let file = lab.write("good.json", otlp(&[span(1, None, "a")]));
     let file = file.to_str().unwrap();
     ledger(&lab, ["import-trace", file, "--run", "no-such-run"]).run().complains(2, "--run");

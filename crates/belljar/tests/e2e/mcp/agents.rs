@@ -1,5 +1,5 @@
-//! Agents as people have them, without a model: one that is scripted calls `execute_code` through the
-//! agent, and hears what came of it. The agents' settings are written by `belljar mcp install`.
+//! Real coding agents with a scripted model: the model calls `execute_code` through the agent and gets the
+//! result. `belljar mcp install` writes the settings of the agents.
 
 use std::fs;
 
@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use super::installed;
 use crate::lab;
 
-/// What the program computes nobody would guess.
+/// A program whose result cannot be guessed.
 const CODE: &str = "const words: string[] = ['see', 'everything']; console.log('heard', words.length); export default { sum: 6 * 7, words: words.map((word) => word.toUpperCase()) };";
 
+/// Returns the installed program of a coding agent, started in the project directory.
 fn agent(lab: &Lab, name: &str) -> Program {
     lab.program(installed("agents").join("node_modules/.bin").join(name)).cwd(lab.workspace())
 }
 
-/// Insists that the model was told what the program gave, and that it ran in a box of its own.
+/// Asserts that the model received the result of the program, and that exactly one run was recorded.
 #[track_caller]
 fn assert_ran(lab: &Lab, model: &Model) {
     let results = model.results();
@@ -34,7 +35,7 @@ fn claude_code_runs_a_program_over_mcp_and_gets_its_result() {
     let model =
         Model::calling("belljar", "execute_code", vec![json!({ "code": CODE })], "The end.");
     lab.belljar(["mcp", "install", "claude", "--yes"]).succeed();
-    let said = agent(&lab, "claude")
+    let output = agent(&lab, "claude")
         .args(["-p", "Compute it.", "--output-format", "json"])
         .args(["--allowedTools", "mcp__belljar__execute_code"])
         .env("ANTHROPIC_BASE_URL", model.url())
@@ -43,8 +44,12 @@ fn claude_code_runs_a_program_over_mcp_and_gets_its_result() {
         .env("DISABLE_AUTOUPDATER", "1")
         .env("ENABLE_TOOL_SEARCH", "false")
         .succeed();
-    let said: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!((&said["result"], &said["is_error"]), (&json!("The end."), &json!(false)), "{said}");
+    let output: Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!(
+        (&output["result"], &output["is_error"]),
+        (&json!("The end."), &json!(false)),
+        "{output}"
+    );
     assert_ran(&lab, &model);
 }
 
@@ -61,15 +66,15 @@ fn codex_runs_a_program_over_mcp_and_gets_its_result() {
     );
     fs::write(&settings, provider).unwrap();
     lab.belljar(["mcp", "install", "codex", "--yes"]).succeed();
-    let said = agent(&lab, "codex")
+    let output = agent(&lab, "codex")
         .args(["exec", "--skip-git-repo-check", "--json"])
         .args(["-c", "mcp_servers.belljar.default_tools_approval_mode=\"approve\""])
         .arg("Compute it.")
         .env("SCRIPTED_KEY", "scripted")
         .succeed();
     let events: Vec<Value> =
-        said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let last = events.iter().rfind(|event| event["item"]["type"] == "agent_message");
-    assert_eq!(last.expect("words")["item"]["text"], "The end.", "{said}");
+    assert_eq!(last.expect("a message of the agent")["item"]["text"], "The end.", "{output}");
     assert_ran(&lab, &model);
 }

@@ -1,4 +1,4 @@
-"""What a client of the official package sees, as one JSON object.
+"""Tests a server with the official MCP package and prints the results as one JSON object.
 
 Usage: client.py auto|legacy stdio BELLJAR HOME, or client.py auto|legacy http URL TOKEN
 """
@@ -11,20 +11,21 @@ import httpx2
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-mode, way, target, rest = sys.argv[1:5]
+mode, transport, target, home_or_token = sys.argv[1:5]
 
 
 def server():
-    if way == "stdio":
-        return StdioServerParameters(command=target, args=["mcp"], env={"BELLJAR_HOME": rest})
-    headers = {"Authorization": f"Bearer {rest}"}
+    if transport == "stdio":
+        return StdioServerParameters(command=target, args=["mcp"], env={"BELLJAR_HOME": home_or_token})
+    headers = {"Authorization": f"Bearer {home_or_token}"}
     http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(50))
     return streamable_http_client(target, http_client=http)
 
 
-async def code_of(asked):
+async def error_code(request):
+    """Returns the error code that a request fails with, or None."""
     try:
-        await asked
+        await request
     except MCPError as error:
         return error.error.code
     return None
@@ -50,8 +51,8 @@ async def main():
             "sum": answer.structured_content["result"],
             "failed": failed.is_error,
             "together": [one.structured_content["result"] for one in together],
-            "unknown": await code_of(client.call_tool("nothing", {})),
-            "missing": await code_of(client.read_resource("skill://nothing")),
+            "unknown": await error_code(client.call_tool("nothing", {})),
+            "missing": await error_code(client.read_resource("skill://nothing")),
         }))
 
 

@@ -1,8 +1,8 @@
 //! The conformance suite of the protocol, for the newest revision and the one before it.
 //!
-//! Most of its scenarios call tools, resources and prompts that a server of its own has, so that they can
-//! judge no other. Those that judge any server are listed here, each with the number of checks that
-//! it makes and the few of them that want a tool of the suite's.
+//! Most scenarios of the suite need tools, resources and prompts of its own example server, so they
+//! cannot test another server. The tests list the scenarios that can test any server, each with the
+//! number of its checks and with the checks that need a tool of the example server.
 
 use std::fs;
 use std::path::Path;
@@ -10,30 +10,32 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::proxy;
-use super::{Served, npm};
+use super::{HttpServer, npm};
 
-/// One scenario: how many checks must have passed, and which cannot be tried on us.
+/// A scenario of the suite: the minimum number of passed checks, and the ids of checks that need the
+/// example server.
 struct Scenario {
     name: &'static str,
     passes: usize,
     untestable: &'static [&'static str],
 }
 
+/// Returns a scenario all of whose checks can be tested.
 const fn all(name: &'static str, passes: usize) -> Scenario {
     Scenario { name, passes, untestable: &[] }
 }
 
-/// Runs a set of requirements and looks at every check of these scenarios.
+/// Runs the suite for a revision of the protocol and asserts that the checks of these scenarios pass.
 #[track_caller]
-fn judge(revision: &str, scenarios: &[Scenario]) {
-    // A service is a resource, so that there is one to read.
-    let served = Served::with("[api.weather]\nhosts = [\"api.example.com\"]\n");
-    let url = format!("http://{}/mcp", proxy::with_token(served.address(), &served.token));
+fn assert_conforms(revision: &str, scenarios: &[Scenario]) {
+    // Each declared API is a resource. The suite needs at least one resource.
+    let server = HttpServer::with("[api.weather]\nhosts = [\"api.example.com\"]\n");
+    let url = format!("http://{}/mcp", proxy::with_token(server.address(), &server.token));
     let (node, conformance) = npm("conformance");
-    let out = served.lab.dir().join("checks");
+    let out = server.lab.dir().join("checks");
     let args = ["server", "--url", &url, "--requirements", revision, "-o"];
-    // It returns 1 for what it cannot judge here, so that only what it wrote counts.
-    let ended = served.lab.program(node).arg(conformance).args(args).arg(&out).run();
+    // The suite exits with 1 for scenarios that it cannot test here, so only its reports are checked.
+    let ended = server.lab.program(node).arg(conformance).args(args).arg(&out).run();
     for scenario in scenarios {
         let checks = checks(&out, scenario.name);
         let checks = checks.unwrap_or_else(|| panic!("{} did not run: {ended:?}", scenario.name));
@@ -49,10 +51,10 @@ fn judge(revision: &str, scenarios: &[Scenario]) {
         let passed = with("SUCCESS").len();
         assert!(passed >= scenario.passes, "{}: {passed} of {}", scenario.name, scenario.passes);
     }
-    served.end();
+    server.end();
 }
 
-/// What was checked in a scenario. Its directory is called `server-SCENARIO-TIME`.
+/// Reads the checks of a scenario from its report directory `server-SCENARIO-TIME`.
 fn checks(out: &Path, scenario: &str) -> Option<Vec<Value>> {
     let prefix = format!("server-{scenario}-20");
     let found = fs::read_dir(out)
@@ -65,14 +67,14 @@ fn checks(out: &Path, scenario: &str) -> Option<Vec<Value>> {
 
 #[test]
 fn mcp_server_passes_the_conformance_suite_of_2026_07_28() {
-    // Three tools of the suite's own server.
+    // These checks need tools of the example server.
     let untestable = &[
         "sep-2575-server-rejects-undeclared-capability",
         "sep-2575-missing-capability-http-400",
         "sep-2575-http-server-no-independent-requests-on-stream",
         "sep-2575-server-no-log-without-loglevel",
     ];
-    judge(
+    assert_conforms(
         "2026-07-28",
         &[
             Scenario { name: "server-stateless", passes: 21, untestable },
@@ -92,7 +94,7 @@ fn mcp_server_passes_the_conformance_suite_of_2026_07_28() {
 
 #[test]
 fn mcp_server_passes_the_conformance_suite_of_2025_11_25() {
-    judge(
+    assert_conforms(
         "2025-11-25",
         &[
             all("server-initialize", 3),

@@ -1,4 +1,4 @@
-//! `belljar mcp install`: each client's settings get us, and nothing else changes.
+//! `belljar mcp install`: adds Belljar to the settings of a client and changes nothing else.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// Installs into the settings of a client of this lab.
+/// Returns the command `belljar mcp install` with these arguments.
 fn install(lab: &Lab, args: &[&str]) -> Program {
     lab.belljar(["mcp", "install"]).args(args)
 }
 
-fn program(lab: &Lab) -> String {
+/// Returns the path of the program that `belljar mcp install` writes into settings.
+fn installed_command(lab: &Lab) -> String {
     lab.belljar(["mcp", "install", "claude", "--print"])
         .succeed()
         .lines()
@@ -24,7 +25,8 @@ fn program(lab: &Lab) -> String {
         .expect("a command")
 }
 
-fn read(lab: &Lab, file: &str) -> Value {
+/// Reads a JSON file of the home directory.
+fn read_json(lab: &Lab, file: &str) -> Value {
     let text = fs::read_to_string(lab.home().join(file)).expect("settings");
     serde_json::from_str(&text).expect("JSON")
 }
@@ -32,7 +34,7 @@ fn read(lab: &Lab, file: &str) -> Value {
 #[test]
 fn mcp_install_writes_an_entry_in_the_format_of_each_client() {
     let lab = lab();
-    let own = program(&lab);
+    let own = installed_command(&lab);
     assert!(own.starts_with('/'), "{own}");
     let env = json!({ "BELLJAR_HOME": lab.state() });
     for client in ["claude", "codex", "gemini", "opencode"] {
@@ -40,12 +42,12 @@ fn mcp_install_writes_an_entry_in_the_format_of_each_client() {
     }
     install(&lab, &["vscode", "--yes"]).cwd(lab.workspace()).succeed();
     let stdio = json!({ "type": "stdio", "command": own, "args": ["mcp"], "env": env });
-    assert_eq!(read(&lab, ".claude.json")["mcpServers"]["belljar"], stdio);
+    assert_eq!(read_json(&lab, ".claude.json")["mcpServers"]["belljar"], stdio);
     let gemini = json!({ "command": own, "args": ["mcp"], "env": env });
-    assert_eq!(read(&lab, ".gemini/settings.json")["mcpServers"]["belljar"], gemini);
+    assert_eq!(read_json(&lab, ".gemini/settings.json")["mcpServers"]["belljar"], gemini);
     let local =
         json!({ "type": "local", "command": [own, "mcp"], "enabled": true, "environment": env });
-    assert_eq!(read(&lab, ".config/opencode/opencode.json")["mcp"]["belljar"], local);
+    assert_eq!(read_json(&lab, ".config/opencode/opencode.json")["mcp"]["belljar"], local);
     let codex = fs::read_to_string(lab.home().join(".codex/config.toml")).unwrap();
     assert!(codex.starts_with("[mcp_servers.belljar]\n"), "{codex}");
     assert!(codex.contains("args = [\"mcp\"]\n") && codex.contains(&own), "{codex}");
@@ -65,12 +67,12 @@ fn mcp_install_for_http_names_the_token_variable_and_not_its_value() {
         ("opencode", "Bearer {env:BELLJAR_TOKEN}"),
         ("vscode", "${input:belljar-token}"),
     ] {
-        let token = "token-that-is-nobodys-business";
-        let said = install(&lab, &[client, "--print", "--http", url])
+        let token = "token-that-must-not-be-printed";
+        let output = install(&lab, &[client, "--print", "--http", url])
             .env("BELLJAR_TOKEN", token)
             .succeed();
-        assert!(said.contains(expect) && said.contains(url), "{client}: {said}");
-        assert!(!said.contains(token), "{client}: {said}");
+        assert!(output.contains(expect) && output.contains(url), "{client}: {output}");
+        assert!(!output.contains(token), "{client}: {output}");
     }
     for url in ["127.0.0.1:7070", "file:///etc/passwd", "http://a b"] {
         install(&lab, &["claude", "--print", "--http", url]).run().complains(2, "not a URL");
@@ -84,10 +86,10 @@ fn mcp_install_keeps_existing_settings_unchanged() {
     let before = "{\n\t\"numStartups\": 1e2,\n\t\"mcpServers\": {\n\t\t\"other\": {\"command\":\"x\"}\n\t},\n\t\"last\": [1,\n2]\n}\n";
     fs::write(&file, before).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-    let said = install(&lab, &["claude", "--yes"]).succeed();
+    let output = install(&lab, &["claude", "--yes"]).succeed();
     assert!(
-        said.contains("+ \t\t\"belljar\": {") || said.contains("+ \\t\\t\"belljar\": {"),
-        "{said}"
+        output.contains("+ \t\t\"belljar\": {") || output.contains("+ \\t\\t\"belljar\": {"),
+        "{output}"
     );
     let after = fs::read_to_string(&file).unwrap();
     assert!(after.starts_with(&before[..before.find("\n\t},").unwrap()]), "{after}");
@@ -95,7 +97,7 @@ fn mcp_install_keeps_existing_settings_unchanged() {
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
     let backup = lab.home().join(".claude.json.before-belljar");
     assert_eq!(fs::read_to_string(&backup).unwrap(), before);
-    // Once more changes nothing, and neither does the backup.
+    // A second installation changes neither the settings nor the backup.
     install(&lab, &["claude"]).run().complains(0, "has it already");
     assert_eq!(fs::read_to_string(&file).unwrap(), after);
     let codex = lab.home().join(".codex/config.toml");
@@ -120,7 +122,7 @@ fn mcp_install_writes_nothing_without_confirmation_or_into_json_with_comments() 
     fs::write(&file, text).unwrap();
     let ended = install(&lab, &["gemini", "--yes"]).run();
     ended.complains(2, "not plain JSON");
-    assert!(ended.out().contains("\"belljar\""), "what belongs in is printed: {}", ended.out());
+    assert!(ended.out().contains("\"belljar\""), "the entry is printed: {}", ended.out());
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let script = r#""$BELLJAR" mcp install claude; echo "ended $?""#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 200);
@@ -134,20 +136,20 @@ fn mcp_install_writes_nothing_without_confirmation_or_into_json_with_comments() 
 #[test]
 fn f15_mcp_install_keeps_paths_with_spaces_and_quotes_as_one_argument() {
     let lab = lab();
-    let odd = lab.dir().join("it's \"odd\" $(touch x); dir");
-    fs::create_dir(&odd).unwrap();
-    let config = odd.join("belljar.toml");
+    let odd_dir = lab.dir().join("it's \"odd\" $(touch x); dir");
+    fs::create_dir(&odd_dir).unwrap();
+    let config = odd_dir.join("belljar.toml");
     fs::write(&config, "").unwrap();
     let config = config.to_str().unwrap();
     let args = ["mcp", "install", "--yes", "claude", "--", "--workspace", "a b; c"];
     lab.belljar(["--config", config]).args(args).succeed();
     let expect = json!(["--config", config, "mcp", "--workspace", "a b; c"]);
-    assert_eq!(read(&lab, ".claude.json")["mcpServers"]["belljar"]["args"], expect);
+    assert_eq!(read_json(&lab, ".claude.json")["mcpServers"]["belljar"]["args"], expect);
     lab.belljar(["--config", config, "mcp", "install", "--yes", "codex"]).succeed();
     let codex = fs::read_to_string(lab.home().join(".codex/config.toml")).unwrap();
     let read = "import sys,tomllib,json; print(json.dumps(tomllib.load(sys.stdin.buffer)['mcp_servers']['belljar']['args']))";
-    let words = lab.program("/usr/bin/python3").args(["-c", read]).input(codex).succeed();
-    assert_eq!(serde_json::from_str::<Value>(&words).unwrap(), json!(["--config", config, "mcp"]));
+    let args = lab.program("/usr/bin/python3").args(["-c", read]).input(codex).succeed();
+    assert_eq!(serde_json::from_str::<Value>(&args).unwrap(), json!(["--config", config, "mcp"]));
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn f15_mcp_install_does_not_follow_links_in_a_project() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "{}");
     fs::remove_file(lab.workspace().join(".vscode/mcp.json")).unwrap();
     install().expect(0);
-    // In a home, where people keep their settings elsewhere themselves, a link stays one.
+    // A link in the home directory is the user's own: its target is written and the link is kept.
     let own = elsewhere.join("claude.json");
     fs::write(&own, "{}").unwrap();
     symlink(&own, lab.home().join(".claude.json")).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that are not ours, each in a box of its own, and programs that call their tools.
+//! Tool servers, each in a box of its own, and programs that call their tools.
 
 use belljar_testkit::{Lab, Mcp, Program, descendants, eventually, is_alive, kill};
 use serde_json::{Value, json};
@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 use super::installed;
 use crate::lab;
 
-/// A server whose tools do what the test says.
-const ODD: &str = include_str!("../../../../engine/src/tool_servers/tests/server.py");
+/// The source of a tool server for tests.
+const SERVER_SOURCE: &str = include_str!("../../../../engine/src/tool_servers/tests/server.py");
 
-/// Declares a server that is the script above.
-fn odd(lab: &Lab) {
-    odd_and(lab, "");
+/// Declares the tool server `odd` in the configuration.
+fn declare_server(lab: &Lab) {
+    declare_server_in_mode(lab, "");
 }
 
-fn odd_and(lab: &Lab, mode: &str) {
-    lab.write("belljar-odd/server.py", ODD);
+/// Declares the tool server `odd`, which gets the mode as its last argument.
+fn declare_server_in_mode(lab: &Lab, mode: &str) {
+    lab.write("belljar-odd/server.py", SERVER_SOURCE);
     let dir = lab.workspace().join("belljar-odd");
     lab.configure(&format!(
         "[template.odd]\nmounts = [\"{}:/opt/odd\"]\n\n[mcp.odd]\ncommand = [\"python3\", \"/opt/odd/server.py\", \"/tmp\", \"{mode}\"]\ntemplate = \"odd\"\n",
@@ -23,15 +24,18 @@ fn odd_and(lab: &Lab, mode: &str) {
     ));
 }
 
+/// Runs a command and returns the JSON objects that it writes, one per line.
 fn objects(program: Program) -> Vec<Value> {
     let out = program.run().out();
     out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
-fn serve(lab: &Lab) -> Mcp {
+/// Starts `belljar mcp`.
+fn start_mcp(lab: &Lab) -> Mcp {
     Mcp::start(lab.belljar(["mcp"]))
 }
 
+/// Asserts that a program succeeded and returns its result.
 #[track_caller]
 fn value(answer: &Value) -> &Value {
     assert_eq!(answer["ok"], json!(true), "{answer}");
@@ -41,7 +45,7 @@ fn value(answer: &Value) -> &Value {
 #[test]
 fn tool_server_is_listed_accepted_and_called_from_a_program() {
     let lab = lab();
-    odd(&lab);
+    declare_server(&lab);
     let listed = objects(lab.belljar(["mcp", "servers", "--json"]));
     assert_eq!(
         (&listed[0]["name"], &listed[0]["is_there"]),
@@ -65,7 +69,7 @@ fn tool_server_is_listed_accepted_and_called_from_a_program() {
     let log = lab.belljar(["ledger", "log", "--json", "--kind", "approval.given"]).succeed();
     assert_eq!(log.lines().count(), 1, "{log}");
 
-    let mcp = serve(&lab);
+    let mcp = start_mcp(&lab);
     let found = mcp.call("search_tools", &json!({ "query": "echo" }));
     assert!(found.to_string().contains("echo(input:"), "{found}");
     let answer = mcp.run("export default await tools.odd.echo({ text: 'hi' })");
@@ -79,10 +83,10 @@ fn tool_server_is_listed_accepted_and_called_from_a_program() {
 #[test]
 fn tool_server_runs_are_listed_only_when_their_purpose_is_requested() {
     let lab = lab();
-    odd(&lab);
+    declare_server(&lab);
     lab.belljar(["run", "--name", "control", "--", "true"]).succeed();
     objects(lab.belljar(["mcp", "servers", "--json"]));
-    let mcp = serve(&lab);
+    let mcp = start_mcp(&lab);
     assert_eq!(value(&mcp.run("export default 1")), 1);
     mcp.end().expect(0);
     let listed = |args: &[&str]| -> Vec<(Value, Value)> {
@@ -103,56 +107,57 @@ fn tool_server_runs_are_listed_only_when_their_purpose_is_requested() {
 #[test]
 fn f09_tool_that_changes_after_acceptance_is_not_called() {
     let lab = lab();
-    odd(&lab);
+    declare_server(&lab);
     lab.belljar(["mcp", "accept", "odd", "--yes"]).succeed();
-    let mcp = serve(&lab);
+    let mcp = start_mcp(&lab);
     let echo = "export default await tools.odd.echo({ text: 'hi' })";
-    assert_eq!(value(&mcp.run(echo)), "hi", "the control");
+    assert_eq!(value(&mcp.run(echo)), "hi", "control");
     let within = "const before = await tools.odd.echo({ text: 'a' }); await tools.odd.shadow({}); export default await tools.odd.echo({ text: before }).catch((error) => error.message)";
-    let said = mcp.run(within);
-    assert!(value(&said).as_str().unwrap().contains("changed since it was accepted"), "{said}");
-    // It is not even there for the next one.
+    let changed = mcp.run(within);
+    let message = value(&changed).as_str().unwrap();
+    assert!(message.contains("changed since it was accepted"), "{changed}");
+    // The next program does not have the tool at all.
     assert_eq!(mcp.run(echo)["ok"], json!(false));
     let found = mcp.call("search_tools", &json!({ "query": "echo" }));
-    assert!(!found.to_string().contains("keys"), "what it says now is read by nobody: {found}");
+    assert!(!found.to_string().contains("keys"), "the changed description is not shown: {found}");
     mcp.end().expect(0);
 }
 
 #[test]
 fn f16_tool_server_runs_in_a_box_and_not_on_the_host() {
     let lab = lab();
-    odd(&lab);
+    declare_server(&lab);
     lab.belljar(["mcp", "servers", "--json"]).succeed();
     let created = lab.belljar(["ledger", "log", "--json", "--kind", "run.created"]).succeed();
     let created: Value = serde_json::from_str(created.lines().next().unwrap()).unwrap();
     assert_eq!(created["fields"]["template"], "odd");
     assert_eq!(created["fields"]["net"], "none");
-    // What it left a mark with is gone with its box.
+    // The server writes this file when it starts. It exists only in its box.
     assert!(!std::path::Path::new("/tmp/started").exists());
 }
 
 #[test]
 fn d17_tool_server_ends_when_the_mcp_server_is_killed_or_stopped() {
     let lab = lab();
-    odd_and(&lab, "deaf");
+    declare_server_in_mode(&lab, "deaf");
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     mcp.call("search_tools", &json!({ "query": "echo" }));
-    let family = descendants(mcp.pid());
-    assert!(family.len() > 2, "{family:?}");
+    let processes = descendants(mcp.pid());
+    assert!(processes.len() > 2, "{processes:?}");
     kill(mcp.pid());
-    eventually("everything is gone", || !family.iter().any(is_alive));
-    // Nor when it is told to end as it should, although it does not listen.
+    eventually("all processes have ended", || !processes.iter().any(is_alive));
+    // The tool server, which ignores the end of its input, also ends when the MCP server stops normally.
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     mcp.call("search_tools", &json!({ "query": "echo" }));
-    let family = descendants(mcp.pid());
+    let processes = descendants(mcp.pid());
     mcp.end().expect(0);
-    eventually("everything is gone", || !family.iter().any(is_alive));
+    eventually("all processes have ended", || !processes.iter().any(is_alive));
 }
 
 #[test]
 fn mcp_servers_lists_working_tool_servers_when_others_fail_to_start() {
     let lab = lab();
-    odd(&lab);
+    declare_server(&lab);
     let file = lab.home().join(".config/belljar/belljar.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{text}\n[mcp.none]\ncommand = [\"no-such-program\"]\n[mcp.mute]\ncommand = [\"sleep\", \"1000\"]\ntimeout = \"1s\"\n")).unwrap();
@@ -160,13 +165,13 @@ fn mcp_servers_lists_working_tool_servers_when_others_fail_to_start() {
     assert_eq!(ended.code(), 1);
     let listed: Vec<Value> =
         ended.out().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let trouble = |name: &str| {
+    let error = |name: &str| {
         let server = listed.iter().find(|server| server["name"] == name).unwrap();
         server["trouble"].as_str().map(str::to_owned)
     };
-    assert_eq!(trouble("odd"), None);
-    assert!(trouble("none").unwrap().contains("was not found in the box"), "{listed:?}");
-    assert!(trouble("mute").unwrap().contains("did not answer within 1 s"), "{listed:?}");
+    assert_eq!(error("odd"), None);
+    assert!(error("none").unwrap().contains("was not found in the box"), "{listed:?}");
+    assert!(error("mute").unwrap().contains("did not answer within 1 s"), "{listed:?}");
 }
 
 #[test]
@@ -179,7 +184,7 @@ fn third_party_tool_server_works_unmodified() {
     ));
     let shown = lab.belljar(["mcp", "accept", "everything", "--yes"]).succeed();
     assert!(shown.contains("echo(input: {"), "{shown}");
-    let mcp = serve(&lab);
+    let mcp = start_mcp(&lab);
     let answer = mcp.run("export default [await tools.everything.echo({ message: 'hi' }), await tools.everything.get_sum({ a: 2, b: 40 })]");
     let text = value(&answer).to_string();
     assert!(text.contains("hi") && text.contains("42"), "{text}");

@@ -1,14 +1,15 @@
-//! Credentials that the box never sees.
+//! Secrets: the broker puts them into requests, and the box has only placeholders.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 
-const REAL: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
+/// The value of the secret `token`.
+const SECRET_VALUE: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
 
-/// A site whose server has a secret, `token`, in the variable `TOKEN`.
-fn with_secret(slots: &str, upstream: &Upstream, authority: &Authority) -> Lab {
+/// Creates a lab with a secret `token` for `api.example.com`, whose placeholder is in the variable `TOKEN`.
+fn lab_with_secret(slots: &str, upstream: &Upstream, authority: &Authority) -> Lab {
     let lab = lab();
     let rule = rule("api.example.com", upstream, "secrets = [\"token\"]");
     let secret = format!(
@@ -20,66 +21,70 @@ fn with_secret(slots: &str, upstream: &Upstream, authority: &Authority) -> Lab {
             "[template.default]\nnet = \"restricted\"\nsecrets = [\"token\"]\n{rule}\n{secret}"
         ),
     );
-    lab.belljar(["secret", "set", "token"]).input(REAL).run().expect(0);
+    lab.belljar(["secret", "set", "token"]).input(SECRET_VALUE).run().expect(0);
     lab
 }
 
-fn echo_site(slots: &str) -> (Lab, Upstream) {
+/// Creates a lab with an echo server as `api.example.com` and a secret in these slots.
+fn lab_with_secret_and_echo(slots: &str) -> (Lab, Upstream) {
     let authority = Authority::new();
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
-    (with_secret(slots, &upstream, &authority), upstream)
+    (lab_with_secret(slots, &upstream, &authority), upstream)
 }
 
 #[test]
 fn broker_sends_the_secret_to_the_server_and_gives_the_box_a_placeholder() {
-    let (lab, upstream) = echo_site("\"header:authorization\"");
+    let (lab, upstream) = lab_with_secret_and_echo("\"header:authorization\"");
     let script =
         "echo $TOKEN; curl -sS -H \"authorization: Bearer $TOKEN\" https://api.example.com/user";
     let ended = lab.bash(script).run();
     let out = ended.expect(0);
     let placeholder = out.lines().next().unwrap();
     assert!(placeholder.starts_with("ghp_") && placeholder.len() == 40, "{placeholder}");
-    assert_ne!(placeholder, REAL);
+    assert_ne!(placeholder, SECRET_VALUE);
     let received = upstream.received();
-    let expect = format!("Bearer {REAL}");
+    let expect = format!("Bearer {SECRET_VALUE}");
     assert_eq!(received[0].header("authorization"), Some(expect.as_str()));
-    assert!(!out.contains(REAL), "the echo is scrubbed: {out}");
+    assert!(!out.contains(SECRET_VALUE), "the secret is removed from the response: {out}");
     assert!(out.contains("[belljar:token]"), "{out}");
     let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
-    assert!(log.contains("secret.used") && !log.contains(REAL), "{log}");
+    assert!(log.contains("secret.used") && !log.contains(SECRET_VALUE), "{log}");
 }
 
 #[test]
 fn broker_adds_tls_and_the_secret_to_a_plain_http_request() {
-    let (lab, upstream) = echo_site("\"header:authorization\"");
+    let (lab, upstream) = lab_with_secret_and_echo("\"header:authorization\"");
     let script = r#"exec 3<>/dev/tcp/192.0.2.1/443
 printf 'GET https://api.example.com/user HTTP/1.1\r\nhost: api.example.com\r\nauthorization: Bearer %s\r\nconnection: close\r\n\r\n' "$TOKEN" >&3
 cat <&3"#;
     let out = lab.bash(script).run().expect(0);
     assert!(out.starts_with("HTTP/1.1 200 OK"), "{out}");
     let [received] = &upstream.received()[..] else { panic!("one request") };
-    let expect = format!("Bearer {REAL}");
+    let expect = format!("Bearer {SECRET_VALUE}");
     assert_eq!(received.header("authorization"), Some(expect.as_str()));
     assert_eq!(received.sni.as_deref(), Some("api.example.com"));
-    assert!(!out.contains(REAL) && out.contains("[belljar:token]"), "the echo is scrubbed: {out}");
+    assert!(
+        !out.contains(SECRET_VALUE) && out.contains("[belljar:token]"),
+        "the secret is removed from the response: {out}"
+    );
     let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
-    assert!(log.contains("secret.used") && !log.contains(REAL), "{log}");
+    assert!(log.contains("secret.used") && !log.contains(SECRET_VALUE), "{log}");
 }
 
 #[test]
 fn broker_replaces_the_placeholder_in_basic_credentials() {
-    let (lab, upstream) = echo_site("\"basic\"");
+    let (lab, upstream) = lab_with_secret_and_echo("\"basic\"");
     let out = lab.bash("curl -sS -u user:$TOKEN https://api.example.com/").run().expect(0);
     let received = upstream.received();
-    let basic = STANDARD.encode(format!("user:{REAL}"));
+    let basic = STANDARD.encode(format!("user:{SECRET_VALUE}"));
     let expect = format!("Basic {basic}");
     assert_eq!(received[0].header("authorization"), Some(expect.as_str()));
-    assert!(!out.contains(&basic) && !out.contains(REAL), "{out}");
+    assert!(!out.contains(&basic) && !out.contains(SECRET_VALUE), "{out}");
 }
 
 #[test]
 fn broker_denies_requests_with_a_placeholder_outside_of_its_slot() {
-    let (lab, upstream) = echo_site("\"header:authorization\"");
+    let (lab, upstream) = lab_with_secret_and_echo("\"header:authorization\"");
     for request in [
         "-H \"x-other: $TOKEN\" https://api.example.com/",
         "-d \"{\\\"a\\\": \\\"$TOKEN\\\"}\" https://api.example.com/",
@@ -105,14 +110,15 @@ fn run_with_an_unset_secret_names_the_command_that_sets_it() {
         .complains(2, "belljar secret set token");
 }
 
-/// A client of a WebSocket in plain Python: shows the token, prints what it hears, and says one message.
+/// A WebSocket client in Python: authenticates with the token, sends one message, and prints all
+/// messages that it receives.
 const WEBSOCKET: &str = r#"
 import os, socket, ssl, sys
 def frame(text):
     mask = os.urandom(4)
     body = bytes(byte ^ mask[at % 4] for at, byte in enumerate(text))
     return bytes([0x81, 0x80 | len(text)]) + mask + body
-def hear(stream):
+def receive(stream):
     text = b""
     while True:
         first, length = stream.read(2)
@@ -131,22 +137,22 @@ while stream.readline().strip():
     pass
 print(status)
 if status == "101":
-    print(hear(stream))
+    print(receive(stream))
     tls.sendall(frame(sys.argv[1].encode().replace(b"TOKEN", os.environ["TOKEN"].encode())))
-    print(hear(stream))
+    print(receive(stream))
 "#;
 
 #[test]
 fn a27_broker_inspects_websocket_messages_in_both_directions() {
     let authority = Authority::new();
     let upstream = Upstream::websocket(&authority, &["api.example.com"]);
-    let lab = with_secret("\"header:authorization\"", &upstream, &authority);
+    let lab = lab_with_secret("\"header:authorization\"", &upstream, &authority);
     lab.write("client.py", WEBSOCKET);
     let run = |message: &str| {
         let script = format!("python3 client.py {message}");
         lab.bash(&script).run()
     };
-    // No rule speaks of WebSockets yet.
+    // No rule allows WebSockets yet.
     assert_eq!(run("hello").expect(0), "403");
     let file = lab.home().join(".config/belljar/belljar.toml");
     let rules = std::fs::read_to_string(&file).unwrap();
@@ -154,10 +160,10 @@ fn a27_broker_inspects_websocket_messages_in_both_directions() {
         rules.replace("secrets = [\"token\"]\n\n", "secrets = [\"token\"]\nwebsocket = true\n\n");
     std::fs::write(&file, rules).unwrap();
     assert_eq!(run("hello").expect(0), "101\nBearer [belljar:token]\nhello");
-    let shown = upstream.received();
+    let received = upstream.received();
     assert_eq!(
-        shown.last().unwrap().header("authorization"),
-        Some(format!("Bearer {REAL}").as_str())
+        received.last().unwrap().header("authorization"),
+        Some(format!("Bearer {SECRET_VALUE}").as_str())
     );
     let stopped = run("say-TOKEN-aloud");
     assert_ne!(stopped.code(), 0, "{}", stopped.out());
@@ -193,14 +199,18 @@ fn b22_broker_fetches_access_tokens_and_the_box_cannot_refresh_them() {
     assert_eq!(ended.expect(0), "Bearer [belljar:login]\nBearer [belljar:login]\n403");
     let received = upstream.received();
     let paths: Vec<&str> = received.iter().map(|request| request.path.as_str()).collect();
-    assert_eq!(paths, ["/token", "/v1/me", "/v1/me"], "one token for both, and none for the box");
-    let asked = String::from_utf8_lossy(&received[0].body);
-    assert!(
-        asked.contains("grant_type=refresh_token") && asked.contains("the-refresh-token"),
-        "{asked}"
+    assert_eq!(
+        paths,
+        ["/token", "/v1/me", "/v1/me"],
+        "one token serves both requests, and the box gets no token"
     );
-    let shown = received[1].header("authorization");
-    assert_eq!(shown, Some("Bearer the-access-token-0123456789"));
+    let body = String::from_utf8_lossy(&received[0].body);
+    assert!(
+        body.contains("grant_type=refresh_token") && body.contains("the-refresh-token"),
+        "{body}"
+    );
+    let authorization = received[1].header("authorization");
+    assert_eq!(authorization, Some("Bearer the-access-token-0123456789"));
     let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
     assert!(
         log.contains("/token") && !log.contains("the-access-token") && !log.contains("the-refresh"),
@@ -215,7 +225,7 @@ fn b22_refresh_token_of_a_removed_secret_raises_an_alarm_and_is_not_stored() {
     let stored = file.clone();
     let upstream = Upstream::tls(&authority, &["api.example.com"], move |received| {
         if received.path == "/token" {
-            // Just then the operator removes it.
+            // The operator removes the secret while it is being renewed.
             std::fs::remove_file(&stored).unwrap();
             let answer = r#"{"access_token":"an-access-token","refresh_token":"another-refresh"}"#;
             return Reply::new(200, answer).header("content-type", "application/json");
@@ -242,17 +252,17 @@ fn b22_refresh_token_of_a_removed_secret_raises_an_alarm_and_is_not_stored() {
 #[test]
 fn b22_new_refresh_token_is_stored_although_the_client_gave_up() {
     let (lab, authority) = (lab(), Authority::new());
-    let (given_up, is_given_up) = std::sync::mpsc::channel();
-    let is_given_up = std::sync::Mutex::new(is_given_up);
+    let (gave_up, wait_for_give_up) = std::sync::mpsc::channel();
+    let wait_for_give_up = std::sync::Mutex::new(wait_for_give_up);
     let other = Upstream::tls(&authority, &["other.example.com"], move |_| {
-        given_up.send(()).unwrap();
+        gave_up.send(()).unwrap();
         Reply::new(200, "")
     });
     let upstream = Upstream::tls(&authority, &["api.example.com"], move |received| {
         if received.path != "/token" {
             return Reply::new(200, "welcome");
         }
-        is_given_up.lock().unwrap().recv().unwrap();
+        wait_for_give_up.lock().unwrap().recv().unwrap();
         let answer = r#"{"access_token":"an-access-token","refresh_token":"another-refresh"}"#;
         Reply::new(200, answer).header("content-type", "application/json")
     });
@@ -267,8 +277,8 @@ fn b22_new_refresh_token_is_stored_although_the_client_gave_up() {
          get -m 1 2> /dev/null; echo $?; curl -sS -o /dev/null https://other.example.com; get";
     assert_eq!(lab.bash(script).run().expect(0), "28\nwelcome");
     let received = upstream.received();
-    let asked = received.iter().filter(|request| request.path == "/token").count();
-    assert_eq!(asked, 1, "what the first request had fetched serves the second");
+    let count = received.iter().filter(|request| request.path == "/token").count();
+    assert_eq!(count, 1, "the token that the first request fetched serves the second one");
     let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
     assert_eq!(log.matches("secret.renewed").count(), 1, "{log}");
 }

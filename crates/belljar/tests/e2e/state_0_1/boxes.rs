@@ -1,11 +1,11 @@
-//! Boxes that version 0.1 made: they start again with their files, variables, limits and rules.
+//! Boxes of version 0.1: they start with their files, variables, limits and rules.
 
 use belljar_testkit::eventually;
 use serde_json::Value;
 
 use super::fixture::Fixture;
 
-/// Boxes that stay up when they are started, with a script and what it writes in the box.
+/// The boxes that keep running after a start, each with a script to run in the box and its output.
 const STARTED: [(&str, &str, &str); 27] = [
     (
         "plain",
@@ -57,27 +57,28 @@ const STARTED: [(&str, &str, &str); 27] = [
     ("killed", "cat killed.txt", "before the end"),
 ];
 
-/// What a start puts on record about how the box is confined.
-const CONFINED: [&str; 7] =
+/// The fields of a `run.created` event that describe the restrictions of a box.
+const RESTRICTIONS: [&str; 7] =
     ["template", "mode", "net", "limits", "environment", "record", "policy"];
 
-/// Boxes without an earlier start of the same kind: forks have none of their own, and the network of
-/// `rewired` was changed after its only start.
-const NEW: [&str; 5] = ["fork-one", "fork-two", "fork-of-first", "fork-of-clone", "rewired"];
+/// The boxes whose restrictions cannot be compared with an earlier start. Forks were never started, and
+/// the network of `rewired` was changed after its only start.
+const WITHOUT_EARLIER_START: [&str; 5] =
+    ["fork-one", "fork-two", "fork-of-first", "fork-of-clone", "rewired"];
 
 #[test]
 fn each_stopped_box_of_version_0_1_starts_with_its_files_and_variables() {
     let fixture = Fixture::unpack();
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (name, script, expected) in STARTED {
         start(&fixture, name);
         let written = fixture.exec(name, script);
         if written != expected {
-            wrong.push(format!("{name}: {written:?}"));
+            differences.push(format!("{name}: {written:?}"));
         }
         fixture.belljar(["stop", "--now", name]).succeed();
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
     fixture.belljar(["ledger", "verify", "--deep"]).succeed();
 }
 
@@ -97,11 +98,11 @@ fn each_box_of_version_0_1_starts_with_its_recorded_limits_and_rules() {
             events.iter().rev().find(|event| event["fields"]["name"] == name).cloned()
         };
         let now = last(&after[before.len()..]).unwrap_or_else(|| panic!("{name} was started"));
-        if NEW.contains(&name) {
+        if WITHOUT_EARLIER_START.contains(&name) {
             continue;
         }
         let then = last(&before).unwrap_or_else(|| panic!("version 0.1 started {name}"));
-        for field in CONFINED {
+        for field in RESTRICTIONS {
             assert_eq!(now["fields"][field], then["fields"][field], "{field} of {name}");
         }
     }
@@ -111,9 +112,9 @@ fn each_box_of_version_0_1_starts_with_its_recorded_limits_and_rules() {
 fn box_of_version_0_1_keeps_network_rules_that_were_changed_after_its_creation() {
     let fixture = Fixture::unpack();
     start(&fixture, "rewired");
-    // On a machine without a network neither answers, but only one of them is denied.
+    // On a machine without a network both requests fail, but only one of them is denied.
     fixture.exec("rewired", "curl -sS https://b.example.com/ https://c.example.com/ || true");
-    // A box that is stopped has put everything on record.
+    // All events are recorded once the box is stopped.
     fixture.belljar(["stop", "--now", "rewired"]).succeed();
     let denied = fixture.belljar(["net", "log", "--all", "--denied"]).succeed();
     assert!(denied.contains("c.example.com") && !denied.contains("b.example.com"), "{denied}");
@@ -132,12 +133,12 @@ fn box_of_version_0_1_without_its_program_stops_with_reason_not_found() {
     }
 }
 
-/// The records of all starts, oldest first.
+/// Returns the `run.created` events of all runs, oldest first.
 fn created(fixture: &Fixture) -> Vec<Value> {
     fixture.objects(&["ledger", "log", "--kind", "run.created", "--json"])
 }
 
-/// Starts a box; only a shell says nothing when it is ready.
+/// Starts a box and waits until it is ready. The box `shell` prints nothing, so it is not waited for.
 #[track_caller]
 fn start(fixture: &Fixture, name: &str) {
     if name == "shell" {

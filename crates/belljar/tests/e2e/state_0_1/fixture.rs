@@ -1,4 +1,4 @@
-//! One unpacked copy of the fixture.
+//! The fixture: an unpacked copy of the state of version 0.1.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,27 +8,27 @@ use std::path::{Path, PathBuf};
 use belljar_testkit::{Program, belljar, eventually_shows, is_root};
 use serde_json::Value;
 
-/// Programs of the host, after those that the fixture has in its own home.
+/// The search path for programs of the host.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// State, home, workspaces and repositories of version 0.1. Removed when dropped.
+/// A copy of state, home, workspaces and repositories of version 0.1. It is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Fixture {
     base: PathBuf,
-    /// Held as long as this copy is in use.
+    /// The lock that excludes other tests while this copy is in use.
     _lock: File,
 }
 
-/// The user that the fixture was made by, and that the test runs as.
-pub(super) fn kind() -> &'static str {
+/// Returns which fixture the test uses: `root`, or `user` for a plain user.
+pub(super) fn fixture_kind() -> &'static str {
     if is_root() { "root" } else { "user" }
 }
 
 impl Fixture {
-    /// Waits until no other test uses the directory, and unpacks a new copy.
+    /// Waits until no other test uses the directory, then unpacks a new copy.
     #[track_caller]
     pub(super) fn unpack() -> Self {
-        let base = PathBuf::from(format!("/tmp/belljar-0.1-{}", kind()));
+        let base = PathBuf::from(format!("/tmp/belljar-0.1-{}", fixture_kind()));
         let lock = File::create(format!("{}.lock", base.display()));
         let lock = lock.expect("a lock file of this user in /tmp");
         lock.lock().expect("the lock of the fixture");
@@ -41,69 +41,76 @@ impl Fixture {
         let tar = tar.args(["--xattrs", "--xattrs-include=*", "--numeric-owner"]);
         let owner = if is_root() { "--same-owner" } else { "--no-same-owner" };
         tar.arg(owner).succeed();
-        fixture.adopt_workspaces();
+        fixture.update_workspace_inodes();
         fixture
     }
 
-    /// A record names its workspace by path and inode, and an archive cannot keep inodes.
-    fn adopt_workspaces(&self) {
-        let mut adopted = 0;
+    /// Writes the current inodes of the workspaces into the records, because an archive has no inodes.
+    fn update_workspace_inodes(&self) {
+        let mut updated = 0;
         for file in self.records("run.json") {
             let text = fs::read_to_string(&file).expect("a record");
             let mut record: Value = serde_json::from_str(&text).expect("a record");
-            let Some(at) = record.get_mut("workspace").filter(|at| !at.is_null()) else { continue };
-            let path = at["path"].as_str().expect("a path").to_owned();
+            let Some(workspace) = record.get_mut("workspace").filter(|value| !value.is_null())
+            else {
+                continue;
+            };
+            let path = workspace["path"].as_str().expect("a path").to_owned();
             let meta = fs::metadata(&path).expect("the workspace of a run");
-            at["dev"] = meta.dev().into();
-            at["ino"] = meta.ino().into();
+            workspace["dev"] = meta.dev().into();
+            workspace["ino"] = meta.ino().into();
             fs::write(&file, record.to_string()).expect("a record");
-            adopted += 1;
+            updated += 1;
         }
-        assert!(adopted > 20, "only {adopted} records of runs with a workspace");
+        assert!(updated > 20, "only {updated} records of runs with a workspace");
     }
 
-    /// All files of this name in runs, boxes, snapshots and the trash.
+    /// Returns all files of this name in runs, boxes, snapshots and the trash.
     fn records(&self, name: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        let mut left: Vec<PathBuf> =
+        let mut pending: Vec<PathBuf> =
             ["runs", "boxes", "trash"].map(|dir| self.state().join(dir)).into();
-        while let Some(dir) = left.pop() {
+        while let Some(dir) = pending.pop() {
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-                // What a box wrote itself is below these.
+                // These directories contain files that the box wrote.
                 let is_content = ["home", "upper", "work", "base", "repo"]
                     .iter()
                     .any(|content| entry.file_name() == *content);
                 if entry.file_name() == name {
                     found.push(entry.path());
                 } else if !is_content && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    left.push(entry.path());
+                    pending.push(entry.path());
                 }
             }
         }
         found
     }
 
+    /// Returns a path below the directory of the fixture.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.base.join(path)
     }
 
+    /// Reads a text file below the directory of the fixture.
     #[track_caller]
     pub(super) fn read(&self, path: &str) -> String {
         let path = self.path(path);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
+    /// Returns the state directory.
     pub(super) fn state(&self) -> PathBuf {
         self.path("state")
     }
 
+    /// Returns the program `belljar` with these arguments and the environment of the fixture.
     pub(super) fn belljar<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Program {
         let binary = belljar(env!("CARGO_BIN_EXE_belljar"));
         let program = self.program(binary.to_str().expect("a path in UTF-8"));
         program.args(args)
     }
 
-    /// Another program of the host, with the environment of the fixture.
+    /// Returns a program of the host with the environment of the fixture.
     pub(super) fn program(&self, name: &str) -> Program {
         let path = format!("{}:{PATH}", self.path("home/tools/bin").display());
         Program::new(name)
@@ -114,14 +121,14 @@ impl Fixture {
             .cwd(&self.base)
     }
 
-    /// The objects that a command prints, one per line.
+    /// Runs a `belljar` command and returns the JSON objects that it prints, one per line.
     #[track_caller]
     pub(super) fn objects(&self, args: &[&str]) -> Vec<Value> {
         let out = self.belljar(args).succeed();
         out.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
     }
 
-    /// The names of all boxes, from the directories of the state and not from a command.
+    /// Returns the names of all boxes, read from the state directory and not from a command.
     pub(super) fn boxes(&self) -> Vec<String> {
         let entries = fs::read_dir(self.state().join("boxes")).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -130,7 +137,7 @@ impl Fixture {
         names
     }
 
-    /// What the programs of a box wrote.
+    /// Returns the recorded output of a box.
     pub(super) fn output(&self, name: &str) -> String {
         let file = self.state().join("boxes").join(name).join("output.log");
         String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
@@ -148,13 +155,13 @@ impl Fixture {
         );
     }
 
-    /// What a command in a box that is up writes.
+    /// Runs a script in a running box and returns its output.
     #[track_caller]
     pub(super) fn exec(&self, name: &str, script: &str) -> String {
         self.belljar(["exec", name, "--", "sh", "-c", script]).succeed()
     }
 
-    /// Ends what runs and deletes the copy.
+    /// Stops all boxes and deletes the copy.
     fn remove(&self) {
         if !self.base.exists() {
             return;

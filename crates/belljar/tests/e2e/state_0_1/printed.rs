@@ -1,8 +1,8 @@
-//! Commands that only look print about state of version 0.1 what version 0.1 printed about it.
+//! Read-only commands print the same about state of version 0.1 as version 0.1 did.
 
-use super::fixture::{Fixture, kind};
+use super::fixture::{Fixture, fixture_kind};
 
-/// Boxes in the order of their names.
+/// The names of all boxes of the fixture, sorted.
 const BOXES: [&str; 30] = [
     "agent",
     "agent-runs",
@@ -41,7 +41,7 @@ fn read_only_commands_print_state_of_version_0_1_as_version_0_1_did() {
     let fixture = Fixture::unpack();
     assert_eq!(fixture.boxes(), BOXES);
     let mut text = String::new();
-    // First what looking itself might add to.
+    // These commands run first, because later commands may add events to the ledger.
     for command in [
         "ledger verify --deep",
         "ledger verify --checkpoint home/checkpoint.txt --key home/keys.pub",
@@ -98,10 +98,11 @@ fn read_only_commands_print_state_of_version_0_1_as_version_0_1_did() {
     settings.set_snapshot_path("../../fixtures/state-0.1");
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!(format!("printed-as-{}", kind()), text));
+    settings.bind(|| insta::assert_snapshot!(format!("printed-as-{}", fixture_kind()), text));
 }
 
-/// A command, its output, its errors, and its exit code unless it is 0.
+/// Runs a command and returns it with its standard output, its standard error, and its exit code
+/// unless it is 0.
 fn entry(fixture: &Fixture, command: &str) -> String {
     let ended = fixture.belljar(command.split(' ')).run();
     let mut text = format!("$ belljar {command}\n");
@@ -118,7 +119,7 @@ fn entry(fixture: &Fixture, command: &str) -> String {
     text
 }
 
-/// The text without the numbers of devices and inodes, which each copy has its own of.
+/// Replaces device and inode numbers in a text by `N`, because they differ between copies.
 fn without_inodes(text: &str) -> String {
     let mut out = text.to_owned();
     for key in ["\"dev\":", "\"ino\":"] {

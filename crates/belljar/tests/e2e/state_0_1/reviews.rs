@@ -1,10 +1,10 @@
-//! Changes that version 0.1 held back: they are applied, discarded and restored as before.
+//! Pending changes of version 0.1: they can be applied, discarded and restored.
 
 use std::fs;
 
 use super::fixture::Fixture;
 
-/// What the script of the fixture left in a workspace.
+/// Asserts that a workspace has the changes of the script of the fixture.
 #[track_caller]
 fn assert_changed(fixture: &Fixture, workspace: &str) {
     let read = |path: &str| fixture.read(&format!("{workspace}/{path}"));
@@ -28,7 +28,7 @@ fn apply_works_on_a_stopped_box_of_version_0_1() {
     assert_changed(&fixture, "project");
     assert!(fixture.read("project/bin/tool").contains("replaced"));
     assert_eq!(review(&fixture, "plain"), "applied");
-    // Another box changed the same files from the same original, and now they differ.
+    // Another box changed files of the same workspace. Its changes are applied as well.
     fixture.belljar(["apply", "twice", "--yes"]).succeed();
     assert_eq!(fixture.read("project/count.txt"), "2\n");
     fixture.belljar(["ledger", "verify", "--deep"]).succeed();
@@ -72,7 +72,7 @@ fn apply_turns_work_in_clones_of_version_0_1_into_branches() {
     let git = |args: &[&str]| fixture.program("git").args(["-C", "repo"]).args(args).succeed();
     let head = git(&["rev-parse", "HEAD"]);
     assert_eq!(git(&["log", "-1", "--format=%s", "belljar/clone-branch"]), "more on the topic");
-    // A clone that is set back to a snapshot of version 0.1 has its work again.
+    // A clone that is reset to a snapshot of version 0.1 has its work again.
     fixture.belljar(["discard", "clone", "--discard-work"]).succeed();
     assert_eq!(fixture.belljar(["diff", "clone"]).succeed(), "");
     fixture.belljar(["reset", "clone", "good"]).succeed();
@@ -85,7 +85,7 @@ fn apply_turns_work_in_clones_of_version_0_1_into_branches() {
     assert_eq!(git(&["show", "dirty:dirty.txt"]), "not committed");
     fixture.belljar(["apply", "fork-of-clone", "--yes", "--branch", "of-the-fork"]).succeed();
     assert_eq!(git(&["show", "of-the-fork:added"]), "new");
-    assert_eq!(git(&["rev-parse", "HEAD"]), head, "what is checked out stays");
+    assert_eq!(git(&["rev-parse", "HEAD"]), head, "the checked-out commit is unchanged");
     assert_eq!(fixture.read("repo/untracked.txt"), "not committed\n");
 }
 
@@ -124,7 +124,7 @@ fn fork_and_reset_work_on_snapshots_of_version_0_1() {
     assert!(fixture.belljar(["diff", "plain"]).succeed().contains("+new"));
 }
 
-/// What became of the changes of a box.
+/// Returns the state of review of the changes of a box.
 fn review(fixture: &Fixture, name: &str) -> String {
     let status = &fixture.objects(&["status", name, "--json"])[0];
     status["run"]["review"].as_str().unwrap_or_default().to_owned()

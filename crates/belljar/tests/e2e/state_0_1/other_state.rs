@@ -1,4 +1,4 @@
-//! What version 0.1 kept beside boxes and runs: secrets, logins, skills, pinned tools, the ledger.
+//! Other state of version 0.1: secrets, logins, skills, accepted tools and the ledger.
 
 use super::fixture::Fixture;
 
@@ -7,13 +7,13 @@ fn skills_of_version_0_1_keep_their_versions_and_pending_approvals() {
     let fixture = Fixture::unpack();
     let skill = |args: &[&str]| fixture.belljar(["skill"]).args(args);
     assert_eq!(skill(&["run", "double", "--input", "7"]).succeed(), "21");
-    let past = fixture.objects(&["skill", "history", "double", "--json"]);
-    let first = past[0]["version"].as_str().expect("a hash").to_owned();
+    let history = fixture.objects(&["skill", "history", "double", "--json"]);
+    let first = history[0]["version"].as_str().expect("a hash").to_owned();
     skill(&["approve", "double", &first, "-y"]).succeed();
     assert_eq!(skill(&["run", "double", "--input", "7"]).succeed(), "14");
     skill(&["run", "waits"]).run().complains(2, "waits for approval");
     skill(&["approve", "waits", "-y"]).succeed();
-    // It is approved now, and no declared service of this machine gives it the host it wants.
+    // The skill is approved now, but no declared API of this machine allows the host that it requests.
     skill(&["run", "waits"]).run().complains(2, "was not given");
     skill(&["show", "removed"]).run().complains(2, "there is no skill");
 }
@@ -29,7 +29,7 @@ fn tools_accepted_with_version_0_1_stay_accepted_until_they_change() {
         .filter_map(|tool| tool["name"].as_str())
         .collect();
     assert_eq!(accepted, ["echo", "many"]);
-    // Another description of the same tool is not what was accepted.
+    // A tool whose description changed is no longer accepted.
     let script = fixture.path("home/servers/server.py");
     let text = std::fs::read_to_string(&script).unwrap();
     assert!(text.contains("\"Says it again.\""), "{text}");
@@ -54,7 +54,7 @@ fn secrets_of_version_0_1_can_be_decrypted_and_boxes_get_placeholders() {
     let login = fixture.exec("agent-runs", "cat ~/.own/token.json");
     assert!(login.contains("\"plan\": \"large\"") && !login.contains("fake-"), "{login}");
     fixture.belljar(["stop", "--now", "agent-runs"]).succeed();
-    // A new value takes the place of the old one.
+    // A secret can be replaced and removed.
     fixture.belljar(["secret", "set", "token"]).input("ghp_another-fake-value").succeed();
     fixture.belljar(["secret", "rm", "key"]).succeed();
     let listed = fixture.objects(&["secret", "list", "--json"]);
@@ -81,7 +81,7 @@ fn ledger_of_version_0_1_accepts_new_events_and_verifies() {
     let hash = ended["fields"]["stdout"]["hash"].as_str().expect("a hash");
     let body = fixture.belljar(["ledger", "get", hash]).succeed();
     assert_eq!(body, "this output is on record");
-    // A byte that was changed since version 0.1 is still found.
+    // A changed byte in the part that version 0.1 wrote is found.
     let log = fixture.path("state/ledger/events.log");
     let mut bytes = std::fs::read(&log).unwrap();
     let middle = bytes.len() / 2;
