@@ -1,4 +1,4 @@
-//! Snapshots of the command line: help texts, errors, lists and exit codes.
+//! Snapshot tests of the command line: help texts, errors, lists and exit codes.
 //!
 //! The snapshots fix the text that users and their scripts see. Each test makes a transcript of
 //! commands. [`normalize`] replaces ids, times, hashes and temporary paths, so that a transcript is

@@ -90,7 +90,7 @@ fn replacement_of_id(word: &str) -> Option<&'static str> {
         64 if is_hex => Some("[HASH]"),
         13 if is_number => Some("[MILLISECONDS]"),
         19 if is_number => Some("[NANOSECONDS]"),
-        // Ids begin with the time, which begins with a zero until the year 10889.
+        // Run ids start with the time, whose first digit is 0 until the year 10889.
         16 if is_base32 && word.starts_with('0') => Some("[ID]"),
         12 if is_hex && word.bytes().any(|byte| byte.is_ascii_digit()) => Some("[SHORT-HASH]"),
         _ => None,

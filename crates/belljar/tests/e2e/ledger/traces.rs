@@ -136,7 +136,7 @@ fn imported_trace_is_recorded_and_can_be_exported_again() {
     );
     assert_eq!(all[1]["parentSpanId"], "0000000000000001");
     assert_eq!(all[0]["status"], json!({ "code": 2, "message": "it \u{202e}broke" }));
-    // Import of several lines from a pipe, into an existing run, with the recorded bodies.
+    // Import of several lines from a pipe, into an existing run, with their bodies.
     let id = run(&lab, &["--name", "agent"], "true");
     let lines = format!("{}\n{}\n", otlp(&[span(7, Some(9), "a")]), otlp(&[span(8, Some(7), "b")]));
     let import = ledger(&lab, ["import-trace", "--run", "agent", "--bodies", "-"]).input(lines);

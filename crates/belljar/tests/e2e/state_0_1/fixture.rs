@@ -36,7 +36,7 @@ impl Fixture {
         fixture.remove();
         let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/state-0.1");
         let tar = Program::new("tar").env("PATH", PATH).args(["--extract", "--gzip", "--file"]);
-        let tar = tar.arg(archive.join(format!("{}.tar.gz", kind())));
+        let tar = tar.arg(archive.join(format!("{}.tar.gz", fixture_kind())));
         let tar = tar.args(["--directory", "/tmp", "--preserve-permissions"]);
         let tar = tar.args(["--xattrs", "--xattrs-include=*", "--numeric-owner"]);
         let owner = if is_root() { "--same-owner" } else { "--no-same-owner" };
