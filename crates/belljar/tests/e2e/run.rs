@@ -245,7 +245,7 @@ fn background_processes_of_a_run_end_with_its_program() {
     let live = lab.bash(script).open_input().start();
     let family = Family::watch(live.pid());
     // All three `sleep` processes must run before the program ends.
-    belljar_testkit::eventually("all have started", || {
+    belljar_testkit::eventually("all three processes have started", || {
         let named = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let all = belljar_testkit::descendants(live.pid());
         all.into_iter().filter(|(pid, _)| named(*pid) == "sleep\n").count() == 3
