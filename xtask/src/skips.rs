@@ -126,7 +126,9 @@ mod tests {
 
     #[test]
     fn only_skips_off_the_list_are_unexpected() {
-        let text = format!("compat::rustc_and_cargo_compile_and_run_programs_in_a_box\tx\nother\ty\nd01\t{NO_CONTROL}x\n");
+        let text = format!(
+            "compat::rustc_and_cargo_compile_and_run_programs_in_a_box\tx\nother\ty\nd01\t{NO_CONTROL}x\n"
+        );
         let all: Vec<_> = parse(&text).collect();
         assert_eq!(unexpected(&all), ["other"]);
     }

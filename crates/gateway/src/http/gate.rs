@@ -17,7 +17,9 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio_util::sync::CancellationToken;
 
 use super::names::AllowedNames;
-use super::response::{SessionBody, TokenProblem, malformed, refusal, unauthorized, wrong_method};
+use super::response::{
+    PrimingEvents, SessionBody, TokenProblem, malformed, refusal, unauthorized, wrong_method,
+};
 use super::sessions::{SessionReservation, Sessions};
 use super::{HttpOptions, Limits};
 use crate::auth::token::Tokens;
@@ -31,6 +33,7 @@ use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
 const PATH: &str = "/mcp";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVERYTHING: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
@@ -220,7 +223,12 @@ impl<S: Service> TokenEndpoint<S> {
         // The body is serialized again, so that the protocol parses exactly the message that was
         // checked here.
         let body = Full::new(Bytes::from(message.json.to_string()));
-        Ok(self.forward(parts, body, slot).await)
+        let version = match message.initialize_version() {
+            Some(version) => Some(version),
+            None => single_header(&parts.headers, &VERSION)?,
+        };
+        let priming = PrimingEvents::for_version(version);
+        Ok(self.forward(parts, body, slot, priming).await)
     }
 
     async fn get_or_delete(
@@ -242,7 +250,8 @@ impl<S: Service> TokenEndpoint<S> {
             other => other,
         };
         let delete = parts.method == Method::DELETE;
-        let mut response = self.forward(parts, Full::default(), slot).await;
+        let priming = PrimingEvents::for_version(single_header(&parts.headers, &VERSION)?);
+        let mut response = self.forward(parts, Full::default(), slot, priming).await;
         if delete && response.status() == StatusCode::ACCEPTED {
             // The deletion is complete, and clients expect 200 or 204 for that.
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -255,13 +264,14 @@ impl<S: Service> TokenEndpoint<S> {
         mut parts: http::request::Parts,
         body: Full<Bytes>,
         slot: Option<(Arc<SessionSlot>, BusyGuard)>,
+        priming: PrimingEvents,
     ) -> Response<SessionBody> {
         let (slot, busy) = slot.unzip();
         if let Some(slot) = slot {
             parts.extensions.insert(slot);
         }
         let response = self.protocol.handle(Request::from_parts(parts, body)).await;
-        response.map(|body| SessionBody::new(body, busy))
+        response.map(|body| SessionBody::new(body, priming, busy))
     }
 
     fn stateless(&self) -> Result<(Arc<SessionSlot>, BusyGuard), Refused> {

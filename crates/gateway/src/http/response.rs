@@ -18,14 +18,51 @@ use crate::mcp::slot::BusyGuard;
 /// A response body that keeps its session busy until it is sent or dropped.
 pub(super) struct SessionBody {
     body: BoxBody<Bytes, Infallible>,
+    priming: PrimingEvents,
     #[expect(dead_code, reason = "held until drop, which marks the session as idle")]
     busy: Option<BusyGuard>,
 }
 
-impl SessionBody {
-    pub(super) fn new(body: BoxBody<Bytes, Infallible>, busy: Option<BusyGuard>) -> Self {
-        Self { body, busy }
+/// How a priming event is sent: an event with an id and a retry time but without a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PrimingEvents {
+    /// With an empty `data` line, as clients since the protocol 2025-11-25 expect.
+    WithEmptyData,
+    /// Without a `data` line, so the client takes note of id and retry time but dispatches no event.
+    /// Clients of older protocols parse the data of each event as JSON, and fail on empty data.
+    WithoutData,
+}
+
+impl PrimingEvents {
+    /// Returns the form for a client of this version of the protocol, if it named one.
+    pub(super) fn for_version(version: Option<&str>) -> Self {
+        // Versions are dates, so they compare as text.
+        match version {
+            Some(version) if version >= "2025-11-25" => Self::WithEmptyData,
+            _ => Self::WithoutData,
+        }
     }
+}
+
+impl SessionBody {
+    pub(super) fn new(
+        body: BoxBody<Bytes, Infallible>,
+        priming: PrimingEvents,
+        busy: Option<BusyGuard>,
+    ) -> Self {
+        Self { body, priming, busy }
+    }
+}
+
+/// Removes an empty `data` line from a frame, which contains one whole event.
+fn without_empty_data(frame: Bytes) -> Bytes {
+    let is_empty_data = |line: &&[u8]| matches!(*line, b"data:" | b"data: ");
+    let lines: Vec<&[u8]> = frame.split(|byte| *byte == b'\n').collect();
+    if !lines.iter().any(is_empty_data) {
+        return frame;
+    }
+    let rest: Vec<&[u8]> = lines.into_iter().filter(|line| !is_empty_data(line)).collect();
+    rest.join(&b'\n').into()
 }
 
 impl Body for SessionBody {
@@ -36,7 +73,12 @@ impl Body for SessionBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match self.priming {
+            PrimingEvents::WithEmptyData => polled,
+            PrimingEvents::WithoutData => polled
+                .map(|frame| frame.map(|frame| frame.map(|it| it.map_data(without_empty_data)))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -95,5 +137,35 @@ pub(super) fn malformed(error: &Value) -> Response<SessionBody> {
 }
 
 fn full(text: String) -> SessionBody {
-    SessionBody { body: Full::new(Bytes::from(text)).boxed(), busy: None }
+    let body = Full::new(Bytes::from(text)).boxed();
+    SessionBody { body, priming: PrimingEvents::WithEmptyData, busy: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priming_event_loses_only_its_empty_data_line() {
+        let without = |text: &'static str| without_empty_data(Bytes::from(text));
+        assert_eq!(without("id: 0\nretry: 3000\ndata: \n\n"), "id: 0\nretry: 3000\n\n");
+        assert_eq!(without("data:\nid: 0\n\n"), "id: 0\n\n");
+        for whole in ["id: 1\ndata: {}\n\n", ": keep-alive\n\n", "data: {\"a\":\"data:\"}\n\n"] {
+            assert_eq!(without(whole), whole);
+        }
+    }
+
+    #[test]
+    fn clients_of_older_protocols_get_priming_events_without_data() {
+        use PrimingEvents::{WithEmptyData, WithoutData};
+        for (version, expected) in [
+            (None, WithoutData),
+            (Some("2025-03-26"), WithoutData),
+            (Some("2025-06-18"), WithoutData),
+            (Some("2025-11-25"), WithEmptyData),
+            (Some("2026-07-28"), WithEmptyData),
+        ] {
+            assert_eq!(PrimingEvents::for_version(version), expected, "{version:?}");
+        }
+    }
 }

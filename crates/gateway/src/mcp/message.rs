@@ -49,6 +49,14 @@ impl Message {
         self.json.get("method").and_then(Value::as_str) == Some("initialize")
     }
 
+    /// Returns the version of the protocol that an `initialize` message requests.
+    pub(crate) fn initialize_version(&self) -> Option<&str> {
+        if !self.is_initialize() {
+            return None;
+        }
+        self.json.pointer("/params/protocolVersion").and_then(Value::as_str)
+    }
+
     pub(crate) fn into_rpc(self) -> Result<ClientJsonRpcMessage, Malformed> {
         let id = id_of(&self.json);
         serde_json::from_value(self.json)

@@ -319,3 +319,21 @@ async fn a_stream_opened_with_get_stays_open() {
     modern.set("MCP-Protocol-Version", "2026-07-28");
     assert_eq!(modern.send().await.status, 405);
 }
+
+/// Clients of 2025-06-18, such as Gemini CLI, parse the data of each event as JSON.
+#[tokio::test]
+async fn event_streams_send_no_empty_data_to_clients_of_older_protocols() {
+    let web = TestServer::start().await;
+    for (version, has_data) in [("2025-06-18", false), ("2025-11-25", true)] {
+        let started = web.post(&initialize(version)).send().await;
+        let session = started.header("mcp-session-id").unwrap().to_owned();
+        assert!(!started.body.lines().any(|line| line.trim() == "data:") || has_data);
+        let mut stream = web.ask("GET", "");
+        stream.set("Mcp-Session-Id", &session).set("MCP-Protocol-Version", version);
+        let mut stream = stream.open().await;
+        TestResponse::head(&mut stream).await;
+        let event = until(&mut stream, "\n\n").await;
+        assert!(event.contains("id:") && event.contains("retry:"), "{version}: {event:?}");
+        assert_eq!(event.contains("data:"), has_data, "{version}: {event:?}");
+    }
+}
