@@ -329,7 +329,7 @@ pub(crate) fn h12(lab: &Lab) -> Trial {
     record.write_log(&[log.as_slice(), b"BJB1\0\0\x01\0half of it"].concat())?;
     record.sound(&mut checks, "an unfinished append")?;
     let ended = record.run(&mut checks, "true")?;
-    let reported = ended.stderr_text().contains("cut short");
+    let reported = ended.stderr_text().contains("incomplete entry");
     checks.holds(reported, "the repair is not reported")?;
     let repaired = record.events(&["--kind", "ledger.repaired"])?.len();
     checks.holds(repaired == 1, format_args!("{repaired} repairs are recorded"))?;

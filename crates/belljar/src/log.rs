@@ -61,7 +61,7 @@ fn install(host: &HostEnv, role: Option<Role>) -> Result<(), EngineError> {
         }
         None => subscribe(format, std::io::stderr),
     }
-    logging::pass_on(variables);
+    logging::set_variables(variables);
     Ok(())
 }
 

@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let run = review::find(&engine, &project, Some(&end.result.run.to_string()))?;
     let (ledger, rules) = (record::open(&engine)?, Permissions::default());
-    changes::take_harmless(&engine, &run, &ledger, &rules)?;
+    changes::apply_harmless(&engine, &run, &ledger, &rules)?;
     assert_eq!(std::fs::read_to_string(project.join("greeting"))?, "hello\n");
 
     let report = verify(&LedgerPaths::under(engine.home()), VerifyOptions::default())?;

@@ -1,4 +1,4 @@
-//! The services of belljar.toml that programs of models may call.
+//! The apis that belljar.toml declares: services that programs in code mode may call.
 
 mod add;
 
@@ -11,29 +11,29 @@ use crate::scope::Scoped;
 pub use add::{Addition, NewApi};
 pub use belljar_code::api::{ApiQuery, Service, declarations};
 
-/// The services that the operator declared.
+/// The apis that the operator declared in belljar.toml.
 #[derive(Debug)]
 pub struct Apis {
     state: Scoped,
     config: Config,
 }
 
-/// A declared service.
+/// A declared api and the service that it describes.
 #[derive(Debug)]
 pub struct ApiStatus {
     pub api: Api,
-    /// The service with its documents, or why they cannot be read.
+    /// The service with its API documents, or an error if the documents cannot be read.
     pub service: Result<Service, EngineError>,
 }
 
 impl Apis {
-    /// Reads the operator's own file only: a project declares no services.
+    /// Reads the apis from the operator's configuration file. A project cannot declare apis.
     pub fn open(state: &Scoped) -> Result<Self, EngineError> {
         let (config, _) = state.load_config(None)?;
         Ok(Self { state: state.clone(), config })
     }
 
-    /// Every service, by name.
+    /// Returns all apis, sorted by name.
     pub fn list(&self) -> Vec<ApiStatus> {
         self.config.apis().values().map(|api| self.status(api)).collect()
     }

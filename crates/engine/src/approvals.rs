@@ -1,8 +1,9 @@
-//! What waits for the answer of a person: requests of boxes and versions of skills.
+//! Approvals: questions of boxes and versions of skills that wait for the answer of a person.
 //!
-//! A question of a box is a file that its supervisor writes after the event is in the ledger. An answer
-//! is a claim on that file, which can be made once; the supervisor compares it with what it asked,
-//! records who answered, and carries it out. A skill waits in its own files and outlives every process.
+//! The supervisor of a box records a question in the ledger and then writes it to a file. A person answers
+//! by creating a claim file, which only one answer can do. The supervisor checks that the answer has the
+//! digest of its question, records the person who answered, and carries the answer out. A version of a skill
+//! waits in the files of the skill, even when no process is running.
 
 mod file;
 pub mod requests;
@@ -21,24 +22,25 @@ use belljar_model::caller::{Principal, PrincipalKind};
 use belljar_model::code::SkillName;
 use belljar_model::{RunId, display};
 
-use self::file::{Answer, Asked, Files, Present};
+use self::file::{AnswerFile, ApprovalFiles, PresentFiles, QuestionFile};
 pub use self::file::{
-    ApprovalIdError, ApprovalKind, Damage, NewRequest, Outcome, RequestId, request_digest,
+    ApprovalIdError, ApprovalKind, ApprovalOutcome, DamagedFile, NewRequest, RequestId,
+    request_digest,
 };
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::{record, skills};
 
-/// How long an approval that ended is kept.
-pub const KEPT: Duration = Duration::from_hours(14 * 24);
+/// How long the files of a closed approval are kept.
+pub const RETENTION: Duration = Duration::from_hours(14 * 24);
 
-/// A claim older than this was left by a process that was killed before it told the supervisor.
-const CLAIM_TIME: u64 = 5_000; // ms
-/// A file that nobody finished in this time was left by a process that was killed.
-const WRITE_TIME: Duration = Duration::from_hours(24);
+/// The age in milliseconds after which a claim counts as left over by a killed process.
+const CLAIM_TIMEOUT: u64 = 5_000;
+/// The age after which an unfinished file counts as left over by a killed process.
+const WRITE_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// Yes or no.
+/// The answer of a person to a question: allow or deny.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow,
@@ -46,15 +48,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    const fn outcome(self) -> Outcome {
+    const fn outcome(self) -> ApprovalOutcome {
         match self {
-            Self::Allow => Outcome::Allowed,
-            Self::Deny => Outcome::Denied,
+            Self::Allow => ApprovalOutcome::Allowed,
+            Self::Deny => ApprovalOutcome::Denied,
         }
     }
 }
 
-/// Names one approval.
+/// The id of an approval: a question of a box, or a skill that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalId {
     Request(RequestId),
@@ -81,59 +83,60 @@ impl FromStr for ApprovalId {
     }
 }
 
-/// Which approvals are wanted.
+/// A filter for [`Approvals::list`].
 #[derive(Clone, Debug, Default)]
 pub struct ApprovalQuery {
-    /// Only those of this box.
+    /// Lists only approvals of this box.
     pub name: Option<BoxName>,
-    /// Only those of this kind.
+    /// Lists only approvals of this kind.
     pub kind: Option<ApprovalKind>,
-    /// Also those that ended.
+    /// Also lists approvals that are closed.
     pub closed: bool,
 }
 
-/// One approval, or a file that cannot be read as one.
+/// An approval, or a damaged file in the directory of approvals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
-    /// For people: `NAME:NUMBER`, `skill:NAME`, or the name of a damaged file.
+    /// The name shown to people: `NAME:NUMBER`, `skill:NAME`, or the name of a damaged file.
     pub label: String,
     pub state: ApprovalState,
-    /// None if it is damaged.
-    pub about: Option<About>,
+    /// The question. `None` if its file is damaged.
+    pub about: Option<ApprovalQuestion>,
 }
 
-/// What is asked.
+/// A question that waits for the answer of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct ApprovalQuestion {
     pub id: ApprovalId,
     pub kind: ApprovalKind,
-    /// The box that asks; none for a skill.
+    /// The box that asks. `None` for a skill.
     pub name: Option<BoxName>,
-    /// The index of `approval.asked` in the ledger.
+    /// The index of the question's event `approval.asked` in the ledger.
     pub event: Option<u64>,
-    /// An answer must name this.
+    /// The digest of the question. An answer must have the same digest.
     pub digest: Digest,
-    /// In one line that is safe to show.
+    /// The question on one line, safe to print to a terminal.
     pub text: String,
-    /// The secrets that would be sent, by name, safe to show.
+    /// The names of the secrets that the request would send, safe to print to a terminal.
     pub secrets: Vec<String>,
-    /// Milliseconds since the Unix epoch.
+    /// The time of the question in milliseconds since the Unix epoch.
     pub asked: Option<u64>,
+    /// The time at which the question expires, in milliseconds since the Unix epoch.
     pub deadline: Option<u64>,
 }
 
-/// How an approval stands.
+/// The state of an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalState {
     Open,
-    /// Answered, and the supervisor has not carried it out.
+    /// A person answered, but the supervisor has not carried the answer out yet.
     Claimed {
         by: Option<Principal>,
     },
     Closed {
-        outcome: Outcome,
+        outcome: ApprovalOutcome,
         by: Option<Principal>,
-        /// Milliseconds since the Unix epoch.
+        /// The time of the outcome in milliseconds since the Unix epoch.
         at: u64,
     },
     Damaged(String),
@@ -149,7 +152,7 @@ impl ApprovalState {
         }
     }
 
-    /// Who answered.
+    /// Returns the principal that answered, if any.
     pub const fn by(&self) -> Option<&Principal> {
         match self {
             Self::Claimed { by } | Self::Closed { by, .. } => by.as_ref(),
@@ -158,12 +161,12 @@ impl ApprovalState {
     }
 }
 
-/// The supervisors of boxes, as far as approvals need them.
+/// The operations on supervisors that [`Approvals`] needs.
 pub trait Supervisors: fmt::Debug + Send + Sync {
-    /// Whether the supervisor of this run of a box is alive.
+    /// Returns whether the supervisor of this run of a box is alive.
     fn is_alive(&self, state: &Scoped, name: &BoxName, run: RunId) -> bool;
 
-    /// Tells a supervisor that a question is answered. Returns when that is carried out.
+    /// Notifies a supervisor that a question has an answer. Returns when the answer is carried out.
     fn wake(&self, state: &Scoped, name: &BoxName, id: RequestId) -> Result<(), EngineError>;
 }
 
@@ -179,8 +182,9 @@ impl<'a> Approvals<'a> {
         Self { state, supervisors }
     }
 
-    /// What waits for an answer: by box and in the order of the questions, then skills. A question
-    /// whose supervisor is gone is closed, and is in the list of the call that closes it.
+    /// Lists approvals: first the questions of each box in their order, then skills.
+    ///
+    /// A question whose supervisor has exited is closed, and only the call that closes it lists it.
     pub fn list(&self, query: &ApprovalQuery) -> Result<Vec<Approval>, EngineError> {
         let mut all = Vec::new();
         if query.kind != Some(ApprovalKind::Skill) {
@@ -198,7 +202,7 @@ impl<'a> Approvals<'a> {
         all: &mut Vec<Approval>,
     ) -> Result<(), EngineError> {
         let files = self.files();
-        let names = files.names().with_context(|| format!("list {}", files.dir().display()));
+        let names = files.names().with_context(|| format!("cannot list {}", files.dir().display()));
         let (known, unknown) = names.kind(ErrorKind::Broken)?;
         for (id, present) in known {
             if present.answer && !query.closed {
@@ -207,13 +211,15 @@ impl<'a> Approvals<'a> {
             match self.request(id, present) {
                 Ok(Some((asked, state))) => {
                     let is_wanted = query.name.as_ref().is_none_or(|name| *name == asked.name);
-                    let expired =
-                        matches!(state, ApprovalState::Closed { outcome: Outcome::Expired, .. });
+                    let expired = matches!(
+                        state,
+                        ApprovalState::Closed { outcome: ApprovalOutcome::Expired, .. }
+                    );
                     if is_wanted && (query.closed || !expired) {
                         all.push(approval(asked, state));
                     }
                 }
-                Ok(None) => {} // removed meanwhile
+                Ok(None) => {} // another process removed the files
                 Err(damage) => all.push(damaged(id.to_string(), damage.to_string())),
             }
         }
@@ -223,23 +229,23 @@ impl<'a> Approvals<'a> {
         };
         all.sort_by_key(order); // stable: within a box by run and number
         for name in unknown {
-            let why = format!("{}: no file of an approval", files.dir().join(&name).display());
+            let why = format!("{}: not a file of an approval", files.dir().join(&name).display());
             all.push(damaged(display::safe_line(name), why));
         }
         Ok(())
     }
 
-    /// How one question stands; none if its files are gone.
+    /// Returns a question of a box and its state, or `None` if its files were removed.
     fn request(
         &self,
         id: RequestId,
-        present: Present,
-    ) -> Result<Option<(Asked, ApprovalState)>, Damage> {
+        present: PresentFiles,
+    ) -> Result<Option<(QuestionFile, ApprovalState)>, DamagedFile> {
         let files = self.files();
         let Some(asked) = files.asked(id)? else {
             return match present.asked {
                 true => Ok(None),
-                false => Err(files.damage_of(id, "the question is missing")),
+                false => Err(files.damage_of(id, "the file of the question is missing")),
             };
         };
         if let Some(answer) = files.answer(id)? {
@@ -252,8 +258,8 @@ impl<'a> Approvals<'a> {
         let state = match files.claim(id)? {
             Some(claim) => ApprovalState::Claimed { by: claim.by },
             None if self.now() > asked.deadline => {
-                // The supervisor records that and closes it.
-                let (outcome, at) = (Outcome::Expired, asked.deadline);
+                // The supervisor will record that the question expired, and close it.
+                let (outcome, at) = (ApprovalOutcome::Expired, asked.deadline);
                 ApprovalState::Closed { outcome, by: None, at }
             }
             None => ApprovalState::Open,
@@ -261,18 +267,19 @@ impl<'a> Approvals<'a> {
         Ok(Some((asked, state)))
     }
 
-    /// Closes a question whose supervisor is gone, unless it closed it itself.
-    fn close(&self, asked: &Asked) -> Result<ApprovalState, Damage> {
+    /// Closes a question whose supervisor has exited, unless the supervisor closed the question itself.
+    fn close(&self, asked: &QuestionFile) -> Result<ApprovalState, DamagedFile> {
         let (files, id) = (self.files(), asked.request());
         let claim = files.claim(id).ok().flatten();
         let is_recorded = claim.is_some() && self.is_answered_in_ledger(asked);
         let answer = match claim {
-            // The supervisor ended between the record and the file: the record counts.
+            // The supervisor exited after it recorded the answer and before it wrote the file: the record
+            // is valid.
             Some(claim) if is_recorded => claim,
-            // Whoever answered and was not heard is named; a claim that is damaged names nobody.
+            // The closing entry names the principal of an answer that had no effect, if it is known.
             claim => {
                 let by = claim.and_then(|claim| claim.by);
-                Answer::of(id, asked.digest, Outcome::Gone, by, self.now())
+                AnswerFile::of(id, asked.digest, ApprovalOutcome::Gone, by, self.now())
             }
         };
         match files.put_answer(&answer) {
@@ -285,18 +292,18 @@ impl<'a> Approvals<'a> {
                 let recorded = record::open(self.state)
                     .and_then(|ledger| Ok(ledger.record(draft).map(drop)?));
                 if let Err(error) = recorded {
-                    let text = format!("record that a question is closed: {error:#}");
+                    let text = format!("cannot record that a question is closed: {error:#}");
                     self.state.notice(&Notice::NotRecorded(text));
                 }
                 Ok(closed(answer))
             }
             Ok(false) => Ok(closed(files.answer(id)?.unwrap_or(answer))),
-            Err(error) => Err(files.damage_of(id, &format!("close it: {error}"))),
+            Err(error) => Err(files.damage_of(id, &format!("cannot close the question: {error}"))),
         }
     }
 
-    /// Whether the ledger has an answer to this question. A ledger that cannot be read has none.
-    fn is_answered_in_ledger(&self, asked: &Asked) -> bool {
+    /// Returns whether the ledger has an answer to this question. False if the ledger cannot be read.
+    fn is_answered_in_ledger(&self, asked: &QuestionFile) -> bool {
         let effects = Reader::open(&LedgerPaths::under(self.state.home()))
             .and_then(|reader| reader.effects_of(asked.event));
         let is_answer =
@@ -320,10 +327,11 @@ impl<'a> Approvals<'a> {
             };
             all.extend(waiting.and_then(|Waiting { skill, more }| {
                 let version = skill.version.short();
-                let text = format!("skill {name}, version {version}, wants {}", more.join(", "));
+                let wanted = more.join(", ");
+                let text = format!("skill {name}, version {version}, wants {wanted}");
                 let id = ApprovalId::Skill(name.clone());
                 let secrets = skill.wants.secrets.iter().map(ToString::to_string);
-                let about = About {
+                let about = ApprovalQuestion {
                     kind: ApprovalKind::Skill,
                     name: None,
                     event: None,
@@ -341,7 +349,7 @@ impl<'a> Approvals<'a> {
         Ok(())
     }
 
-    /// Answers exactly what has this digest, once.
+    /// Answers an approval. Fails if the approval has another digest or was answered before.
     pub fn answer(
         &self,
         id: &ApprovalId,
@@ -350,7 +358,7 @@ impl<'a> Approvals<'a> {
     ) -> Result<(), EngineError> {
         let by = &self.state.caller().principal;
         if !matches!(by.kind(), PrincipalKind::User | PrincipalKind::Person) {
-            let text = format!("{by} is not a person, and only a person can answer");
+            let text = format!("{by} cannot answer: only a person can answer an approval");
             return Err(EngineError::message(ErrorKind::Refused, text));
         }
         match id {
@@ -368,62 +376,66 @@ impl<'a> Approvals<'a> {
         let (files, state) = (self.files(), self.state);
         let asked = files.asked(id).kind(ErrorKind::Damaged)?;
         let Some(asked) = asked else {
-            return Err(EngineError::message(ErrorKind::NotFound, NOTHING));
+            return Err(EngineError::message(ErrorKind::NotFound, NOT_WAITING));
         };
         if asked.digest != *digest {
             return Err(conflict());
         }
-        let present = Present { asked: true, ..Present::default() };
+        let present = PresentFiles { asked: true, ..PresentFiles::default() };
         match self.request(id, present).kind(ErrorKind::Damaged)? {
             Some((asked, ApprovalState::Closed { outcome, by, .. })) => {
-                return Err(over(&asked.name, outcome, by.as_ref()));
+                return Err(closed_error(&asked.name, outcome, by.as_ref()));
             }
-            Some((asked, ApprovalState::Claimed { .. })) => return Err(self.taken(&asked)),
+            Some((asked, ApprovalState::Claimed { .. })) => {
+                return Err(self.already_claimed(&asked));
+            }
             Some((_, ApprovalState::Open | ApprovalState::Damaged(_))) | None => {}
         }
         let by = Some(state.caller().principal.clone());
-        let claim = Answer::of(id, *digest, verdict.outcome(), by, self.now());
-        let made = files.put_claim(&claim).context("claim the answer").kind(ErrorKind::Broken)?;
-        if !made {
-            return Err(self.taken(&asked));
+        let claim = AnswerFile::of(id, *digest, verdict.outcome(), by, self.now());
+        let created = files.put_claim(&claim).context("cannot write the answer to the question");
+        if !created.kind(ErrorKind::Broken)? {
+            return Err(self.already_claimed(&asked));
         }
-        // The name of a claim is free again once that claim is the answer.
+        // An earlier claim is renamed when it becomes the answer. Then a second claim can be created.
         if let Some(answer) = files.answer(id).kind(ErrorKind::Damaged)? {
             files.remove_claim(id);
-            return Err(over(&asked.name, answer.outcome, answer.by.as_ref()));
+            return Err(closed_error(&asked.name, answer.outcome, answer.by.as_ref()));
         }
         let Err(error) = self.supervisors.wake(state, &asked.name, id) else { return Ok(()) };
         match files.answer(id) {
-            // Somebody else told the supervisor of our answer.
+            // Another process notified the supervisor of this answer.
             Ok(Some(answer)) if answer == claim => Ok(()),
             Ok(Some(answer)) => {
                 files.remove_claim(id);
-                Err(over(&asked.name, answer.outcome, answer.by.as_ref()))
+                Err(closed_error(&asked.name, answer.outcome, answer.by.as_ref()))
             }
             _ if !self.supervisors.is_alive(state, &asked.name, asked.run) => {
                 self.close(&asked).kind(ErrorKind::Damaged)?;
-                Err(over(&asked.name, Outcome::Gone, None))
+                Err(closed_error(&asked.name, ApprovalOutcome::Gone, None))
             }
             _ => Err(error),
         }
     }
 
-    /// Somebody else answered. What a killed process did not finish is finished.
-    fn taken(&self, asked: &Asked) -> EngineError {
+    /// Returns the error for a question that has a claim already.
+    ///
+    /// An old claim was left over by a killed process: its answer is carried out first.
+    fn already_claimed(&self, asked: &QuestionFile) -> EngineError {
         let (files, id) = (self.files(), asked.request());
         let claim = match files.claim(id) {
             Ok(claim) => claim,
             Err(damage) => return EngineError::new(ErrorKind::Damaged, damage),
         };
         if let Some(claim) = &claim
-            && self.now().saturating_sub(claim.at) > CLAIM_TIME
+            && self.now().saturating_sub(claim.at) > CLAIM_TIMEOUT
             && let Err(error) = self.supervisors.wake(self.state, &asked.name, id)
         {
-            return error.context("carry out the answer that was given before");
+            return error.context("cannot carry out the earlier answer to this question");
         }
         match files.answer(id).ok().flatten().or(claim) {
-            Some(answer) => over(&asked.name, answer.outcome, answer.by.as_ref()),
-            // It was refused, since it was about something else.
+            Some(answer) => closed_error(&asked.name, answer.outcome, answer.by.as_ref()),
+            // The supervisor refused the earlier answer, because its digest did not match.
             None => conflict(),
         }
     }
@@ -461,8 +473,8 @@ impl<'a> Approvals<'a> {
         })
     }
 
-    fn files(&self) -> Files {
-        Files::under(self.state.home())
+    fn files(&self) -> ApprovalFiles {
+        ApprovalFiles::under(self.state.home())
     }
 
     fn now(&self) -> u64 {
@@ -470,16 +482,17 @@ impl<'a> Approvals<'a> {
     }
 }
 
-/// Removes approvals that ended longer ago than this, and returns how many there are. The ledger keeps
-/// what was asked and answered.
+/// Removes the files of approvals that were closed more than `age` ago. Returns their number.
+///
+/// The questions and answers stay in the ledger.
 pub fn remove_old(state: &Scoped, age: Duration, dry_run: bool) -> Result<usize, EngineError> {
-    let files = Files::under(state.home());
+    let files = ApprovalFiles::under(state.home());
     let now = state.clock().millis();
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let removed = || -> anyhow::Result<usize> {
         let mut count = 0;
         for (id, _) in files.names()?.0.into_iter().filter(|(_, present)| present.answer) {
-            // What is damaged stays until somebody looked at it.
+            // A damaged file is kept, so that a person can examine it.
             let Ok(Some(answer)) = files.answer(id) else { continue };
             if now.saturating_sub(answer.at) > age {
                 count += 1;
@@ -489,40 +502,39 @@ pub fn remove_old(state: &Scoped, age: Duration, dry_run: bool) -> Result<usize,
             }
         }
         if !dry_run {
-            files.remove_unfinished(state.clock().now(), WRITE_TIME)?;
+            files.remove_unfinished(state.clock().now(), WRITE_TIMEOUT)?;
         }
         Ok(count)
     };
-    removed().context("remove old approvals").kind(ErrorKind::Broken)
+    removed().context("cannot remove old approvals").kind(ErrorKind::Broken)
 }
 
-/// What whoever answers a question that does not wait is told.
-pub const NOTHING: &str =
-    "nothing waits for an answer under this number; it may have been answered, or given up";
+/// The error text for an answer to a question that does not wait for one.
+pub const NOT_WAITING: &str = "no question with this number waits for an answer; it may have been answered or withdrawn already";
 
 fn conflict() -> EngineError {
-    let text = "the answer is about something else than what is asked now; look at it again";
+    let text = "the answer does not match the current question; show the question and answer again";
     EngineError::message(ErrorKind::Conflict, text)
 }
 
-/// Why a question that ended takes no answer.
-fn over(name: &BoxName, outcome: Outcome, by: Option<&Principal>) -> EngineError {
+/// Returns the error for an answer to a closed question, with the reason for the closing.
+fn closed_error(name: &BoxName, outcome: ApprovalOutcome, by: Option<&Principal>) -> EngineError {
     let by = by.map_or_else(|| "somebody".to_owned(), ToString::to_string);
     let why = match outcome {
-        Outcome::Allowed | Outcome::Denied => format!("already answered by {by}"),
-        Outcome::Expired => "nobody answered in time".to_owned(),
-        Outcome::Withdrawn => "the program that asked gave up".to_owned(),
-        Outcome::RulesChanged => "the rules of the box changed".to_owned(),
-        Outcome::Gone => {
+        ApprovalOutcome::Allowed | ApprovalOutcome::Denied => format!("already answered by {by}"),
+        ApprovalOutcome::Expired => "the question expired without an answer".to_owned(),
+        ApprovalOutcome::Withdrawn => "the program that asked closed its connection".to_owned(),
+        ApprovalOutcome::RulesChanged => "the network rules of the box changed".to_owned(),
+        ApprovalOutcome::Gone => {
             format!("box {name} is not running any more, so the question is closed")
         }
-        Outcome::Unrecorded => format!("the answer of {by} could not be recorded"),
+        ApprovalOutcome::Unrecorded => format!("the answer of {by} could not be recorded"),
     };
-    let text = format!("nothing waits for an answer under this number: {why}");
+    let text = format!("no question with this number waits for an answer: {why}");
     EngineError::message(ErrorKind::WrongState, text)
 }
 
-fn closed(Answer { outcome, by, at, .. }: Answer) -> ApprovalState {
+fn closed(AnswerFile { outcome, by, at, .. }: AnswerFile) -> ApprovalState {
     ApprovalState::Closed { outcome, by, at }
 }
 
@@ -531,9 +543,9 @@ fn damaged(label: String, why: String) -> Approval {
     Approval { label, state, about: None }
 }
 
-fn approval(asked: Asked, state: ApprovalState) -> Approval {
+fn approval(asked: QuestionFile, state: ApprovalState) -> Approval {
     let label = format!("{}:{}", asked.name, asked.number);
-    let about = About {
+    let about = ApprovalQuestion {
         id: ApprovalId::Request(asked.request()),
         kind: asked.kind,
         event: Some(asked.event),

@@ -1,4 +1,4 @@
-//! Operations on named boxes: make, start, stop, copy, reset, remove and restore them.
+//! Operations on named boxes: create, start, stop, copy, reset, remove and restore them.
 
 mod copies;
 mod create;
@@ -12,5 +12,5 @@ pub mod unapplied;
 pub use copies::{Reset, fork, reset};
 pub use create::{clone_again, create};
 pub use lifecycle::{Stopped, remove, start, stop};
-pub use network::change as change_network;
+pub use network::change_network;
 pub use restore::{Restored, find as find_in_trash, restore};

@@ -1,4 +1,4 @@
-//! What a box changed in its overlay: read it, and apply it to the host.
+//! The changes of a box in its overlay: reads them and applies them to the workspace on the host.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,13 +18,13 @@ use crate::record::{Applying, LedgerHandle};
 use crate::scope::Scoped;
 use crate::store::{Run, is_empty};
 
-/// The hash of the list of what the box changed.
+/// Returns the hash of the run's `changes.json`, the list of files that the box changed.
 pub fn sealed_changes(run: &Run) -> Option<Body> {
     let list = std::fs::read(run.dir.join("changes.json")).ok()?;
     Body::hash_of(&list).ok()
 }
 
-/// Reads what the box changed and keeps the originals; how many files that are.
+/// Seals the changes of a run that ended, keeps the original files and returns the number of changes.
 pub fn count_changes(run: &mut Run, state: &Scoped, disk: u64) -> u64 {
     if is_empty(&run.dir.join("upper")) {
         return 0;
@@ -32,12 +32,13 @@ pub fn count_changes(run: &mut Run, state: &Scoped, disk: u64) -> u64 {
     run.record.review = Review::Pending;
     let Some(at) = &run.record.workspace else { return 0 };
     let paths = RunPaths { workspace: &at.path, state: state.home(), run: &run.dir };
-    // Holes cost a box nothing and us the time to read them: twice what it may write is enough.
-    let caps =
+    // A sparse file costs the box no disk space, but takes time to read. So the limit is twice the
+    // disk limit of the box.
+    let limits =
         SealLimits { upper_bytes: disk.saturating_mul(2).max(1 << 30), ..SealLimits::default() };
     let sealed = Layers::open(&paths)
         .map_err(anyhow::Error::from)
-        .and_then(|layers| Ok(belljar_workspace::seal(&layers, at.clock, &caps)?));
+        .and_then(|layers| Ok(belljar_workspace::seal(&layers, at.clock, &limits)?));
     match sealed {
         Ok(changes) if changes.is_empty() => {
             run.record.review = Review::None;
@@ -51,9 +52,14 @@ pub fn count_changes(run: &mut Run, state: &Scoped, disk: u64) -> u64 {
     }
 }
 
-/// Direct mode: takes over at once what is harmless; the rest waits, and is said.
-pub fn take_over(run: &mut Run, state: &Scoped, ledger: &LedgerHandle, permissions: &Permissions) {
-    match take_harmless(state, run, ledger, permissions) {
+/// Applies the harmless changes of a run in direct mode. Sends a notice for each change held back.
+pub fn apply_in_direct_mode(
+    run: &mut Run,
+    state: &Scoped,
+    ledger: &LedgerHandle,
+    permissions: &Permissions,
+) {
+    match apply_harmless(state, run, ledger, permissions) {
         Ok((review, held_back)) => {
             run.record.review = review;
             for line in held_back {
@@ -61,13 +67,13 @@ pub fn take_over(run: &mut Run, state: &Scoped, ledger: &LedgerHandle, permissio
             }
         }
         Err(error) => state.notice(&Notice::Failed(format!(
-            "nothing was taken over; `belljar apply` tries again: {error:#}"
+            "cannot apply the changes of the run: {error:#}; to retry, use `belljar apply`"
         ))),
     }
 }
 
-/// Takes over what was planned, once that is on record, and records what came of it.
-pub fn take(
+/// Applies planned changes to the workspace, and records the start and the result in the ledger.
+pub fn apply(
     state: &Scoped,
     ledger: &LedgerHandle,
     run: &Run,
@@ -81,7 +87,7 @@ pub fn take(
                 applied.entries.iter().filter(|entry| is(&entry.status)).count() as u64
             };
             let taken =
-                count(|taken| matches!(taken, EntryStatus::Applied | EntryStatus::AlreadyThere));
+                count(|status| matches!(status, EntryStatus::Applied | EntryStatus::AlreadyThere));
             let held_back = applied.entries.len() as u64 - taken;
             (applying.done(WorkspaceApplied { taken, held_back, error: None }), Ok(applied))
         }
@@ -89,15 +95,16 @@ pub fn take(
     };
     if let (Err(error), _) = &recorded {
         state.notice(&Notice::NotRecorded(format!(
-            "what came of it is not on record; `belljar runs` will show it: {error}"
+            "cannot record the result of the apply: {error}; `belljar runs` shows that the run needs attention"
         )));
     }
     recorded.1
 }
 
-/// Takes over everything that nothing on the host executes and that only the box changed. Returns
-/// what that makes of the review, and what was held back and why.
-pub fn take_harmless(
+/// Applies the harmless changes of a run: files that only the box changed and the host does not execute.
+///
+/// Returns the new review state of the run, and a text for each change that was held back.
+pub fn apply_harmless(
     state: &Scoped,
     run: &Run,
     ledger: &LedgerHandle,
@@ -109,42 +116,51 @@ pub fn take_harmless(
     let denied = denied(permissions, &changes);
     let choice = Choice { ours: Pick::All, denied, ..Choice::everything() };
     let plan = plan_apply(&observed, &choice).settle();
-    let plan = plan.map_err(|_| anyhow!("both sides changed")).kind(ErrorKind::Broken)?;
-    let applied = take(state, ledger, run, &mut session, plan)?;
+    let conflict = |_| anyhow!("the box and the host changed the same file");
+    let plan = plan.map_err(conflict).kind(ErrorKind::Broken)?;
+    let applied = apply(state, ledger, run, &mut session, plan)?;
     let mut held_back = Vec::new();
     for entry in &applied.entries {
         let path = display::safe(entry.path.as_bytes());
         match &entry.status {
             EntryStatus::Applied | EntryStatus::AlreadyThere | EntryStatus::NotChosen => {}
-            EntryStatus::KeptOurs => held_back.push(format!("{path}: both sides changed it")),
+            EntryStatus::KeptOurs => {
+                held_back.push(format!("{path}: changed by the box and on the host"));
+            }
             EntryStatus::LeftOut(why) => held_back.push(format!("{path}: {}", why.message())),
             EntryStatus::Conflict(why) => held_back.push(format!("{path}: {}", why.message())),
             EntryStatus::Failed { doing, cause } => {
                 held_back.push(format!("{path}: {doing}: {cause}"));
             }
-            EntryStatus::NotReached => held_back.push(format!("{path}: not reached")),
+            EntryStatus::NotReached => {
+                held_back.push(format!("{path}: not applied because an earlier change failed"));
+            }
         }
     }
     let review = if held_back.is_empty() { Review::Applied } else { Review::PartlyApplied };
     Ok((review, held_back))
 }
 
-/// The layers of a run and what is sealed in them.
+/// Opens the layers of a run that ended, and returns them with the sealed changes.
 pub fn open(state: &Scoped, run: &Run) -> Result<(Layers, Changes), EngineError> {
     if run.record.state == RunState::Running {
-        return Err(invalid(format!("run {} is still running", run.id())));
+        return Err(invalid(format!("run {} is still running; wait until it ends", run.id())));
     }
     layers_of(state, run)
 }
 
-/// What a run changed; of one that is at work what it changed so far.
-pub fn look(state: &Scoped, run: &Run, is_up: bool) -> Result<(Layers, Changes), EngineError> {
+/// Reads the changes of a run. If the box is running (`is_up`), reads the changes made so far.
+pub fn read_current(
+    state: &Scoped,
+    run: &Run,
+    is_up: bool,
+) -> Result<(Layers, Changes), EngineError> {
     if !is_up {
         return layers_of(state, run);
     }
     let (layers, at) = open_layers(state, run)?;
     let changes = belljar_workspace::read_changes(&layers, at.clock, &SealLimits::default())
-        .context("read what the box has changed so far")
+        .context("cannot read the changes of the running box")
         .kind(ErrorKind::Broken)?;
     Ok((layers, changes))
 }
@@ -152,28 +168,28 @@ pub fn look(state: &Scoped, run: &Run, is_up: bool) -> Result<(Layers, Changes),
 fn layers_of(state: &Scoped, run: &Run) -> Result<(Layers, Changes), EngineError> {
     let (layers, at) = open_layers(state, run)?;
     let changes = belljar_workspace::seal(&layers, at.clock, &SealLimits::default())
-        .context("read what the box changed")
+        .context("cannot read the changes of the box")
         .kind(ErrorKind::Broken)?;
     Ok((layers, changes))
 }
 
 fn open_layers<'r>(state: &Scoped, run: &'r Run) -> Result<(Layers, &'r WorkspaceAt), EngineError> {
-    let none = || anyhow!("run {} had no workspace", run.id());
-    let at = run.record.workspace.as_ref().ok_or_else(none).kind(ErrorKind::Invalid)?;
+    let no_workspace = || anyhow!("run {} had no workspace, so it has no changes", run.id());
+    let at = run.record.workspace.as_ref().ok_or_else(no_workspace).kind(ErrorKind::Invalid)?;
     let paths = RunPaths { workspace: &at.path, state: state.home(), run: &run.dir };
     let layers = Layers::open(&paths).kind(ErrorKind::Invalid)?;
-    let (_, inode) =
-        layers.workspace_inode().context("look at the workspace").kind(ErrorKind::Broken)?;
+    let inode = layers.workspace_inode().context("cannot read the inode of the workspace");
+    let (_, inode) = inode.kind(ErrorKind::Broken)?;
     if inode != at.ino {
         let path = display::safe(at.path.as_os_str().as_bytes());
         return Err(invalid(format!(
-            "{path} is another directory than the one that the box worked on"
+            "{path} is not the directory that the box used as its workspace: it was replaced"
         )));
     }
     Ok((layers, at))
 }
 
-/// The changed files that a rule in force now protects, whether or not they existed (threat C01).
+/// Returns the changed paths that a current `Edit` rule denies, whether or not they existed (threat C01).
 pub fn denied(permissions: &Permissions, changes: &Changes) -> BTreeSet<RelPath> {
     let paths = changes.entries().iter().map(|change| &change.path);
     paths.filter(|path| permissions.denies_edit(path.as_bytes()).is_some()).cloned().collect()

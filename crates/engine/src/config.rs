@@ -1,4 +1,4 @@
-//! Finds and reads the two belljar.toml: the operator's, and the project's that may only tighten it.
+//! Finds and reads the operator's belljar.toml and the project's, which can only tighten the operator's.
 
 pub mod section;
 
@@ -12,20 +12,21 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
 
 const FILE: &str = "belljar.toml";
-/// Far above any real one.
+/// The maximum size of a configuration file in bytes, far above the size of any real file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// A file that rules were read from.
+/// A configuration file that was read, with its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// `operator` or `project`.
+    /// The owner of the file: `operator` or `project`.
     pub scope: String,
     pub file: PathBuf,
     pub text: String,
 }
 
-/// The configuration in force for a workspace, with the files that it comes from. `file` replaces the
-/// operator's usual file.
+/// Loads the configuration for a workspace, and returns it with the files that it was read from.
+///
+/// `file` replaces the operator's file at the default path.
 pub fn load_from(
     host: &HostEnv,
     file: Option<&Path>,
@@ -43,25 +44,25 @@ pub fn load_from(
     }
 }
 
-/// The template that `--template` names.
+/// Returns the template with this name. The error for an unknown name lists all templates.
 pub fn template(config: &Config, name: &str) -> Result<Template, EngineError> {
     let unknown = || {
         invalid(format!(
-            "--template: there is no {name:?}; there are {}",
+            "--template: unknown template {name:?}; the known templates are: {}",
             config.names().join(", ")
         ))
     };
     config.template(name).ok_or_else(unknown)
 }
 
-/// The operator's configuration: `--config`, or the one in the XDG directory, or none.
+/// Reads the operator's configuration: `--config`, the file at the default path, or the built-in one.
 fn operator(
     host: &HostEnv,
     file: Option<&Path>,
     sources: &mut Vec<Source>,
 ) -> Result<Config, EngineError> {
     if let Some(file) = file {
-        let missing = || anyhow::anyhow!("--config {}: there is no such file", file.display());
+        let missing = || anyhow::anyhow!("--config: the file {} does not exist", file.display());
         return read_into(file, Scope::Operator, sources)?
             .ok_or_else(missing)
             .kind(ErrorKind::Invalid);
@@ -70,42 +71,42 @@ fn operator(
     Ok(read_into(&file, Scope::Operator, sources)?.unwrap_or_else(Config::built_in))
 }
 
-/// Tells whether the files that rules come from are still the same.
+/// The identities of both configuration files, to detect that one of them changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConfigFingerprint([Option<Look>; 2]);
+pub struct ConfigFingerprint([Option<FileIdentity>; 2]);
 
-/// Device, inode, time of the last change and length of a file.
-type Look = (u64, u64, i64, i64, u64);
+/// The device, inode, modification time (seconds and nanoseconds) and size of a file.
+type FileIdentity = (u64, u64, i64, i64, u64);
 
 impl ConfigFingerprint {
     pub fn of(host: &HostEnv, file: Option<&Path>, workspace: Option<&Path>) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         let operator = file.map(Path::to_owned).or_else(|| host.config_file());
-        let look = |path: Option<PathBuf>| {
+        let identity = |path: Option<PathBuf>| {
             let meta = path?.metadata().ok()?;
             Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
         };
-        Self([look(operator), look(project_file(workspace))])
+        Self([identity(operator), identity(project_file(workspace))])
     }
 }
 
-/// The project's file, if the workspace has one.
+/// Returns the path of the project's belljar.toml, if the workspace has one.
 pub fn project_file(workspace: Option<&Path>) -> Option<PathBuf> {
     workspace.map(|workspace| workspace.join(FILE)).filter(|file| file.symlink_metadata().is_ok())
 }
 
-/// Reads and checks one file; `None` when there is none.
+/// Reads and checks one configuration file. Returns `None` if the file does not exist.
 pub fn read(file: &Path, scope: Scope) -> Result<Option<Config>, EngineError> {
     read_into(file, scope, &mut Vec::new())
 }
 
-/// The text of the operator's file; `None` when there is none.
+/// Returns the text of the operator's configuration file, or `None` if the file does not exist.
 pub fn read_text(file: &Path) -> Result<Option<String>, EngineError> {
     match read_bounded(file, Scope::Operator) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         read => read
             .map(Some)
-            .with_context(|| format!("read {}", file.display()))
+            .with_context(|| format!("cannot read {}", file.display()))
             .kind(ErrorKind::Invalid),
     }
 }
@@ -117,9 +118,9 @@ fn read_into(
 ) -> Result<Option<Config>, EngineError> {
     let text = match read_bounded(file, scope) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => {
-            read.with_context(|| format!("read {}", file.display())).kind(ErrorKind::Invalid)?
-        }
+        read => read
+            .with_context(|| format!("cannot read {}", file.display()))
+            .kind(ErrorKind::Invalid)?,
     };
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let config = Config::parse(&text, &absolute, scope).kind(ErrorKind::Invalid)?;
@@ -134,8 +135,8 @@ fn read_into(
 fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {
     use std::io::Read as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    // A box may have put a pipe or a link into the project: neither waits nor leads anywhere. The
-    // operator's own file may well be a link.
+    // A box may have put a pipe or a symbolic link into the project. NONBLOCK does not wait for a pipe,
+    // and NOFOLLOW refuses a link. The operator's own file may be a link.
     let flags = match scope {
         Scope::Operator => rustix::fs::OFlags::NONBLOCK,
         Scope::Project => rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW,
@@ -143,16 +144,17 @@ fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {
     let flags = i32::try_from(flags.bits()).map_err(std::io::Error::other)?;
     let opened = std::fs::File::options().read(true).custom_flags(flags).open(file)?;
     if !opened.metadata()?.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
+        return Err(std::io::Error::other("the path is not a regular file"));
     }
     let mut text = String::new();
     opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(std::io::Error::other("larger than 1 MiB"));
+        return Err(std::io::Error::other("the file is larger than 1 MiB"));
     }
     Ok(text)
 }
 
+/// Returns whether both paths lead to the same existing file.
 pub fn same_file(left: &Path, right: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     match (left.metadata(), right.metadata()) {

@@ -1,4 +1,4 @@
-//! What this machine can enforce.
+//! Checks which isolation layers the host can enforce, and records the result.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,18 +13,18 @@ use crate::scope::Scoped;
 
 pub use belljar_box::doctor::{Finding, Health, examine};
 
-/// The outcome of an examination, for the ledger.
+/// The result of `belljar doctor`, for the ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Examination<'a> {
-    /// The attacks of the threat model were run as well.
+    /// Whether the attack tests of the threat model were run, too.
     pub proved: bool,
     pub passed: u64,
     pub failed: u64,
-    /// The whole report as JSON.
+    /// The complete report as JSON.
     pub report: &'a [u8],
 }
 
-/// Records the outcome of an examination with its report.
+/// Records the result of `belljar doctor` in the ledger, with its report.
 pub fn record(state: &Scoped, examination: &Examination<'_>) -> Result<(), EngineError> {
     let Examination { proved, passed, failed, mut report } = *examination;
     let ledger = record::open(state).kind(ErrorKind::Broken)?;
@@ -33,10 +33,10 @@ pub fn record(state: &Scoped, examination: &Examination<'_>) -> Result<(), Engin
     ledger.record(Draft::new(event)).map(drop).kind(ErrorKind::Broken)
 }
 
-/// Writes the program that attacks from inside a box to a new file.
+/// Writes the embedded probe, the program that runs attacks inside a box, to a new file.
 pub fn write_probe(file: &Path) -> Result<(), EngineError> {
     let mut options = std::fs::File::options();
     let opened = options.write(true).create_new(true).mode(0o755).open(file);
     let written = opened.and_then(|mut opened| opened.write_all(belljar_box::embedded::PROBE));
-    written.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)
+    written.with_context(|| format!("cannot write {}", file.display())).kind(ErrorKind::Broken)
 }

@@ -1,45 +1,45 @@
-//! The one error type that leaves the engine: a kind for programs and a message for people.
+//! The error type of the engine's public functions: a kind for programs and a message for people.
 
 use std::error::Error;
 use std::fmt;
 
-/// What went wrong, for a program that has to react to it.
+/// The kind of an engine error, for programs that handle kinds differently.
 ///
-/// The command line maps a kind to an exit code, a server maps it to an HTTP status.
+/// The command line maps each kind to an exit code, a server maps each kind to an HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// A name, a value or a file of the caller is wrong. Nothing was done.
+    /// A name, a value or a file that the caller passed is invalid. Nothing was done.
     Invalid,
     /// The named box, run, template or secret does not exist.
     NotFound,
-    /// The name is taken.
+    /// A box or another object with the requested name already exists.
     AlreadyExists,
-    /// The box or run is in a state that does not allow this, such as a running box.
+    /// The state of the box or run does not allow the operation: for example, the box is running.
     WrongState,
-    /// A rule forbids it.
+    /// A rule forbids the operation.
     Refused,
-    /// Another process holds the lock for longer than the timeout.
+    /// Another process held the lock for longer than the timeout.
     Busy,
-    /// Both sides changed the same thing.
+    /// The object changed after the caller read it, or both sides changed the same object.
     Conflict,
     /// A record on disk cannot be read.
     Damaged,
-    /// State or a process of another version of Belljar.
+    /// The state directory or a process belongs to another version of Belljar.
     Version,
-    /// Something that should work did not.
+    /// An internal operation, such as writing a file, failed.
     Broken,
     /// The ledger cannot be written, so nothing was done.
     Unrecorded,
     /// The box could not be started.
     CannotStart,
-    /// The program exists and cannot be executed.
+    /// The program exists in the box, but cannot be executed.
     NotExecutable,
-    /// There is no such program in the box.
+    /// The program does not exist in the box.
     ProgramNotFound,
 }
 
-/// An error with its kind, its message and its causes.
+/// An error of the engine, with a kind, a message and its causes.
 pub struct EngineError {
     kind: ErrorKind,
     error: anyhow::Error,
@@ -50,7 +50,7 @@ impl EngineError {
         Self { kind, error: error.into() }
     }
 
-    /// An error that has only a message.
+    /// Creates an error that has a message and no cause.
     pub fn message(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self { kind, error: anyhow::Error::msg(text.into()) }
     }
@@ -59,7 +59,7 @@ impl EngineError {
         self.kind
     }
 
-    /// The same error with a sentence before its message.
+    /// Returns the error with a text that precedes its message.
     #[must_use]
     pub fn context(self, text: impl fmt::Display + Send + Sync + 'static) -> Self {
         Self { kind: self.kind, error: self.error.context(text) }
@@ -74,7 +74,7 @@ impl EngineError {
     }
 }
 
-/// The message; with `{:#}` also its causes.
+/// Writes the message of the error. `{:#}` also writes its causes.
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.error, f)
@@ -93,7 +93,7 @@ impl Error for EngineError {
     }
 }
 
-/// Gives an error its kind.
+/// Converts the error of a result into an [`EngineError`] of a given kind.
 pub trait WithKind<T> {
     fn kind(self, kind: ErrorKind) -> Result<T, EngineError>;
 }
@@ -104,7 +104,7 @@ impl<T, E: Into<anyhow::Error>> WithKind<T> for Result<T, E> {
     }
 }
 
-/// An error about what the caller asked for.
+/// Creates an error of the kind [`ErrorKind::Invalid`].
 pub fn invalid(text: impl Into<String>) -> EngineError {
     EngineError::message(ErrorKind::Invalid, text)
 }
@@ -114,13 +114,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_shows_its_message_and_on_request_its_causes() {
+    fn engine_error_shows_its_message_and_in_alternate_format_its_causes() {
         let cause = std::io::Error::other("disk full");
-        let error = anyhow::Error::new(cause).context("write run.json");
+        let error = anyhow::Error::new(cause).context("cannot write run.json");
         let error = EngineError::new(ErrorKind::Broken, error).context("box x");
         assert_eq!(error.to_string(), "box x");
-        assert_eq!(format!("{error:#}"), "box x: write run.json: disk full");
+        assert_eq!(format!("{error:#}"), "box x: cannot write run.json: disk full");
         assert_eq!(error.kind(), ErrorKind::Broken);
-        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("write run.json"));
+        assert_eq!(
+            error.source().map(ToString::to_string).as_deref(),
+            Some("cannot write run.json")
+        );
     }
 }

@@ -1,5 +1,7 @@
-//! Tools of models that read and change files of a session. Each runs as a small script inside a box, so
-//! that no process of the host opens a path that a model chose.
+//! Tools for models that read and change the files of a session.
+//!
+//! Each tool runs as a small script inside a box, so that no process on the host opens a path that a model
+//! chose.
 
 use belljar_code::tools;
 
@@ -18,7 +20,7 @@ pub enum FileTool {
 }
 
 impl FileTool {
-    /// The script that makes this call. It gets no services and the usual time limit.
+    /// Returns the script that performs this call, without apis and with the default time limit.
     pub fn work(&self) -> Work {
         let script = match self {
             Self::Read(arguments) => tools::read_file(arguments),

@@ -1,4 +1,4 @@
-//! What the engine knows of the machine and the user: passed in, never read from the environment.
+//! The environment of the user and the host, as the embedding program passes it to the engine.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,21 +6,23 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{EngineError, invalid};
 
-/// Names the state directory, for the processes that the engine starts as well.
+/// The environment variable that names the state directory.
 pub const HOME_VARIABLE: &str = "BELLJAR_HOME";
 
 /// The environment of the embedding program.
 #[derive(Clone, Debug, Default)]
 pub struct HostEnv {
-    /// Every variable. A template names those that a box inherits.
+    /// All environment variables. A template names the variables that a box inherits.
     pub variables: BTreeMap<OsString, OsString>,
-    /// The path of the running program, which no box may write to.
+    /// The path of the running program. No box can write to it.
     pub own_program: PathBuf,
-    /// The program that the engine's own processes run.
+    /// The program that the engine starts for its own processes, such as the broker.
     pub roles: RoleProgram,
 }
 
-/// The program that the engine starts for its own processes. It calls `Role::parse` first.
+/// The program that the engine starts for its own processes, such as the broker.
+///
+/// The `main` function of this program must call `Role::parse` first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RoleProgram {
     /// The running program.
@@ -39,10 +41,10 @@ impl HostEnv {
         Self { variables, own_program, roles: RoleProgram::default() }
     }
 
-    /// The path to execute for a process of the engine.
+    /// Returns the path of the program to execute for a process of the engine.
     pub fn role_program(&self) -> &Path {
         match &self.roles {
-            // The running file itself, also when another one has replaced it on disk.
+            // The executable of this process, even if an upgrade replaced the file on disk.
             RoleProgram::SelfExe => Path::new("/proc/self/exe"),
             RoleProgram::Path(path) => path,
         }
@@ -56,30 +58,30 @@ impl HostEnv {
         self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
-    /// The user's home directory.
+    /// Returns the user's home directory: the variable `HOME`, if it is an absolute path.
     pub fn user_home(&self) -> Option<PathBuf> {
         self.absolute("HOME")
     }
 
-    /// Directories that programs are looked up in.
+    /// Returns the absolute directories of the variable `PATH`.
     pub fn search_path(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let path = self.variable("PATH").unwrap_or_default();
         std::env::split_paths(path).filter(|dir| dir.is_absolute())
     }
 
-    /// The program of this name on the search path.
+    /// Returns the first executable file of this name in the directories of `PATH`.
     pub fn find_program(&self, name: &str) -> Option<PathBuf> {
         self.search_path().map(|dir| dir.join(name)).find(|file| is_executable(file))
     }
 
-    /// The operator's configuration file, where it is usually kept.
+    /// Returns the default path of the operator's configuration file.
     pub fn config_file(&self) -> Option<PathBuf> {
         let dir =
             self.absolute("XDG_CONFIG_HOME").or_else(|| Some(self.user_home()?.join(".config")));
         Some(dir?.join("belljar").join("belljar.toml"))
     }
 
-    /// The state directory: `BELLJAR_HOME`, or `belljar` in the XDG state directory.
+    /// Returns the state directory: `BELLJAR_HOME`, or `belljar` in the XDG state directory.
     pub fn state_dir(&self) -> Result<PathBuf, EngineError> {
         if let Some(home) = self.variable(HOME_VARIABLE) {
             let home = PathBuf::from(home);
@@ -90,9 +92,12 @@ impl HostEnv {
         }
         let xdg = self.absolute("XDG_STATE_HOME");
         let base = xdg.or_else(|| Some(self.user_home()?.join(".local/state")));
-        let none =
-            || invalid("neither BELLJAR_HOME nor HOME is set: there is no place to keep runs");
-        Ok(base.ok_or_else(none)?.join("belljar"))
+        let not_set = || {
+            invalid(
+                "cannot find the state directory: neither BELLJAR_HOME nor HOME is set; set one of them",
+            )
+        };
+        Ok(base.ok_or_else(not_set)?.join("belljar"))
     }
 }
 
@@ -101,7 +106,7 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// The path with every link resolved, as the kernel names what it opened; `None` if it cannot be opened.
+/// Returns the path with all symbolic links resolved, or `None` if it cannot be opened.
 pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
     belljar_box::open(path).ok().map(|(_, real)| real)
 }

@@ -579,6 +579,6 @@ pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
     // Now and then, so that the list of runs does not grow for ever.
     if run.id().millis().is_multiple_of(64) {
         state.store().prune(state.clock().now()).ok(); // tried again by a later run
-        approvals::remove_old(state, approvals::KEPT, false).ok(); // see above
+        approvals::remove_old(state, approvals::RETENTION, false).ok(); // see above
     }
 }

@@ -1,8 +1,8 @@
-//! Everything that Belljar does, as a library.
+//! The engine of Belljar: all operations on boxes, runs, secrets and the ledger, as a library.
 //!
-//! The engine does not print, read the environment, the working directory or the wall clock, parse
-//! arguments or return exit codes. All of that is passed in: see [`host::HostEnv`], [`clock::Clock`]
-//! and [`notice::Observer`]. Errors are [`error::EngineError`] with a kind.
+//! The engine does not print, parse arguments or return exit codes. It does not read the environment, the
+//! working directory or the wall clock: the embedding program passes them in. See [`host::HostEnv`],
+//! [`clock::Clock`] and [`notice::Observer`]. Every error is an [`error::EngineError`] with a kind.
 
 #![forbid(unsafe_code)]
 

@@ -1,24 +1,24 @@
-//! Moments and spans of time as text. Always UTC: a record has one clock.
+//! Formats points in time and durations as text. Points in time are always in UTC.
 
 use jiff::Timestamp;
 
-/// `2026-11-16 12:00:00.123Z`, for lines.
+/// Formats a time in nanoseconds since 1970 with milliseconds: `2026-11-16 12:00:00.123Z`.
 pub fn readable(nanos: u64) -> String {
     timestamp(nanos).strftime("%Y-%m-%d %H:%M:%S.%3fZ").to_string()
 }
 
-/// `2026-11-16 12:00:00Z`, for short lines.
-pub fn to_the_second(nanos: u64) -> String {
+/// Formats a time in nanoseconds since 1970 without fractions of a second: `2026-11-16 12:00:00Z`.
+pub fn readable_seconds(nanos: u64) -> String {
     timestamp(nanos).strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// `2026-11-16T12:00:00.123456789Z`, for machines.
+/// Formats a time in nanoseconds since 1970 as RFC 3339: `2026-11-16T12:00:00.123456789Z`.
 pub fn rfc3339(nanos: u64) -> String {
     format!("{:.9}", timestamp(nanos))
 }
 
-/// A span of time for people: `350 µs`, `1.25 s`, `3 min 4 s`.
-pub fn span(micros: u64) -> String {
+/// Formats a duration in microseconds for people: `350 µs`, `1.25 s`, `3 min 4 s`.
+pub fn duration(micros: u64) -> String {
     match micros {
         0..1_000 => format!("{micros} \u{b5}s"),
         1_000..1_000_000 => format!("{} ms", micros / 1_000),
@@ -32,7 +32,7 @@ pub fn span(micros: u64) -> String {
     }
 }
 
-/// From nanoseconds since 1970. All of them fit: the last is in the year 2554.
+/// Converts nanoseconds since 1970. Every value is in range: the largest is in the year 2554.
 fn timestamp(nanos: u64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or(Timestamp::MAX)
 }
@@ -42,19 +42,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_read_as_dates() {
+    fn times_are_formatted_as_utc_dates() {
         assert_eq!(readable(0), "1970-01-01 00:00:00.000Z");
         assert_eq!(readable(951_782_400_007_000_000), "2000-02-29 00:00:00.007Z");
         assert_eq!(readable(u64::MAX), "2554-07-21 23:34:33.709Z");
-        assert_eq!(to_the_second(u64::MAX), "2554-07-21 23:34:33Z");
+        assert_eq!(readable_seconds(u64::MAX), "2554-07-21 23:34:33Z");
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000000Z");
         assert_eq!(rfc3339(1), "1970-01-01T00:00:00.000000001Z");
     }
 
     #[test]
-    fn spans_read_as_spans() {
-        let told: Vec<String> =
-            [0, 999, 1_000, 1_234_567, 61_000_000, 7_260_000_000].map(span).to_vec();
-        assert_eq!(told, ["0 µs", "999 µs", "1 ms", "1.23 s", "1 min 1 s", "2 h 1 min"]);
+    fn durations_are_formatted_with_a_unit_that_fits_their_size() {
+        let formatted: Vec<String> =
+            [0, 999, 1_000, 1_234_567, 61_000_000, 7_260_000_000].map(duration).to_vec();
+        assert_eq!(formatted, ["0 µs", "999 µs", "1 ms", "1.23 s", "1 min 1 s", "2 h 1 min"]);
     }
 }

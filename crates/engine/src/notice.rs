@@ -1,16 +1,17 @@
-//! What a person should know although nothing failed: notices, and the observer who receives them.
+//! Notices: messages for the user about an operation that did not fail.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use belljar_model::{Layer, RunId};
 
-/// Receives notices. The command line prints them, a server logs them.
+/// Receives the notices of the engine. The command line prints them, a server logs them.
 pub trait Observer: fmt::Debug + Send + Sync {
+    /// Handles one notice.
     fn notice(&self, notice: &Notice);
 }
 
-/// Drops every notice.
+/// An observer that ignores every notice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -18,34 +19,34 @@ impl Observer for Silent {
     fn notice(&self, _: &Notice) {}
 }
 
-/// One thing that a person should know.
+/// A message for the user about an operation that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// An isolation layer is off because the template says so.
+    /// An isolation layer of the box is off because the operator disabled it.
     LayerWeakened(Layer),
-    /// An incomplete append at the end of the ledger was moved to a file.
+    /// An incomplete entry at the end of the ledger was moved to the file `kept`.
     LedgerRepaired { bytes: u64, kept: PathBuf },
-    /// Something was done, and its end is not in the ledger.
+    /// The result of an operation could not be recorded in the ledger.
     NotRecorded(String),
-    /// A remark of the broker while it starts.
+    /// A message of the broker about its start.
     Broker(String),
-    /// A request of the box that raised an alarm, was denied or could not be recorded.
+    /// A network request of the box was denied, raised an alarm or could not be recorded.
     Network(String),
-    /// The changes of a box are kept and could not be read.
+    /// The changes of a box are kept, but could not be read.
     ChangesUnreadable(String),
-    /// Changed files wait for review after a session.
+    /// Changed files wait for review after a session ended.
     ChangesWait { run: RunId, files: u64 },
-    /// A change that direct mode did not apply, and why.
+    /// A change that direct mode did not apply, with the reason.
     HeldBack(String),
-    /// A remark about the agent's files in the box.
+    /// A message about the files, settings or secrets that the box is given for an agent.
     Outfit(String),
-    /// A record on disk that cannot be read.
+    /// A record on disk cannot be read.
     Damaged(String),
-    /// Something that stays although it is old.
+    /// An old box was not removed because of its unapplied changes.
     Kept(String),
-    /// A line that another process of ours logged.
+    /// A log line of another Belljar process, such as the broker.
     Logged(String),
-    /// A step that failed without ending the operation.
+    /// A step failed, and the operation continued.
     Failed(String),
 }
 
@@ -53,21 +54,25 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LayerWeakened(layer) => {
-                write!(f, "layer `{layer}` is off, as asked: {}", layer.doc())
+                write!(
+                    f,
+                    "isolation layer `{layer}` is off because the operator disabled it: {}",
+                    layer.doc()
+                )
             }
             Self::LedgerRepaired { bytes, kept } => write!(
                 f,
-                "the ledger ended in an append that was cut short; {bytes} bytes that nobody was told of are now in {}",
+                "repaired the ledger: moved an incomplete entry of {bytes} bytes at its end to {}; no complete entry is lost",
                 kept.display()
             ),
             Self::ChangesUnreadable(why) => {
-                write!(f, "what the box changed is kept, but could not be read yet: {why}")
+                write!(f, "the changes of the box are kept, but cannot be read: {why}")
             }
             Self::ChangesWait { run, files } => write!(
                 f,
-                "{files} changed; look: belljar diff {run}, take: belljar apply {run}, drop: belljar discard {run}"
+                "changed files: {files}; show: belljar diff {run}, apply: belljar apply {run}, discard: belljar discard {run}"
             ),
-            Self::HeldBack(line) => write!(f, "held back: {line}"),
+            Self::HeldBack(line) => write!(f, "change held back: {line}"),
             Self::NotRecorded(text)
             | Self::Broker(text)
             | Self::Network(text)

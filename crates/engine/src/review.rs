@@ -1,4 +1,4 @@
-//! Review of what a box changed: find the run, and discard its changes.
+//! Review of the changes of a box: finds the run, and discards its changes.
 
 pub mod cloned;
 pub mod list;
@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use belljar_ledger::BoxDiscarded;
 use belljar_model::{Review, RunState};
 
-use crate::box_store::trash::{Note, What};
+use crate::box_store::trash::{TrashKind, TrashNote};
 use crate::box_store::{self, NamedBox, parts};
 use crate::boxes::unapplied;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
@@ -21,21 +21,26 @@ use crate::scope::Scoped;
 use crate::store::lock::{self, CHANGE_TIMEOUT, Held, Rank};
 use crate::store::{Run, is_empty};
 
-/// What was named, first among the boxes, or the newest run of this workspace whose changes wait.
-pub fn find(state: &Scoped, here: &Path, which: Option<&str>) -> Result<Run, EngineError> {
-    if let Some(run) = which.map(|name| box_store::run_named(state, name)).transpose()?.flatten() {
+/// Finds the run to review: the latest run of a box, a run by its name or id prefix, or a default.
+///
+/// The default is the newest run of the directory `current_dir` whose changes wait for review.
+pub fn find(state: &Scoped, current_dir: &Path, which: Option<&str>) -> Result<Run, EngineError> {
+    if let Some(run) =
+        which.map(|name| box_store::latest_run_of(state, name)).transpose()?.flatten()
+    {
         return Ok(run);
     }
     let mut runs = state.store().runs().kind(ErrorKind::Broken)?;
     runs.extend(box_store::runs(state));
     runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
     match which {
-        Some(name) => named(runs, name),
-        None => newest_here(runs, here),
+        Some(name) => find_named(runs, name),
+        None => newest_of_directory(runs, current_dir),
     }
 }
 
-fn named(runs: Vec<Run>, name: &str) -> Result<Run, EngineError> {
+/// Returns the run with this name or id prefix.
+fn find_named(runs: Vec<Run>, name: &str) -> Result<Run, EngineError> {
     let mut found: Vec<Run> = runs
         .into_iter()
         .filter(|run| {
@@ -45,111 +50,116 @@ fn named(runs: Vec<Run>, name: &str) -> Result<Run, EngineError> {
         .collect();
     match found.len() {
         0 => {
-            let text = format!("there is no run {name:?}; `belljar runs --all` lists them");
+            let text = format!("there is no run {name:?}; `belljar runs --all` lists all runs");
             Err(EngineError::message(ErrorKind::NotFound, text))
         }
         1 => Ok(found.remove(0)),
-        // A name may be used again; an id that is cut short must say which.
+        // Several runs can have the same name: the newest is returned. An id prefix must be unambiguous.
         _ if found
             .iter()
             .all(|run| run.record.name.as_ref().is_some_and(|own| own.as_str() == name)) =>
         {
             Ok(found.remove(0))
         }
-        many => {
-            Err(invalid(format!("{name:?} is the beginning of {many} run ids; write more of it")))
-        }
+        matches => Err(invalid(format!(
+            "run id prefix {name:?} is ambiguous ({matches} matches); use a longer prefix"
+        ))),
     }
 }
 
-fn newest_here(runs: Vec<Run>, here: &Path) -> Result<Run, EngineError> {
-    let here =
-        fs::metadata(here).context("look at the current directory").kind(ErrorKind::Broken)?;
-    let here = (here.dev(), here.ino());
-    let of_here =
-        |run: &Run| run.record.workspace.as_ref().is_some_and(|at| (at.dev, at.ino) == here);
-    let newest = runs.into_iter().filter(of_here).find(|run| run.record.review.is_pending());
+/// Returns the newest run of the directory `current_dir` whose changes wait for review.
+fn newest_of_directory(runs: Vec<Run>, current_dir: &Path) -> Result<Run, EngineError> {
+    let meta =
+        fs::metadata(current_dir).context("cannot read the metadata of the current directory");
+    let meta = meta.kind(ErrorKind::Broken)?;
+    let inode = (meta.dev(), meta.ino());
+    let is_here =
+        |run: &Run| run.record.workspace.as_ref().is_some_and(|at| (at.dev, at.ino) == inode);
+    let newest = runs.into_iter().filter(is_here).find(|run| run.record.review.is_pending());
     newest.ok_or_else(|| {
-        invalid("no run of this directory waits for review; `belljar runs --all` lists the others")
+        invalid("no run of this directory waits for review; `belljar runs --all` lists all runs")
     })
 }
 
-/// The right to review a run, as long as it is held.
+/// The lock for reviewing a run. Dropping the value releases the lock.
 #[derive(Debug)]
 #[must_use]
 pub struct ReviewLock {
     _held: Held,
 }
 
-/// Waits for the right to apply or discard the changes of a run.
+/// Waits for the lock for applying or discarding the changes of a run.
 pub fn lock(run: &Run) -> Result<ReviewLock, EngineError> {
     lock_within(run, CHANGE_TIMEOUT)
 }
 
 fn lock_within(run: &Run, timeout: Duration) -> Result<ReviewLock, EngineError> {
     let held = lock::wait(&run.dir.join("review"), Rank::Review, timeout);
-    let held = held.context("open the review lock of the run").kind(ErrorKind::Broken)?;
+    let held = held.context("cannot lock the run for a review").kind(ErrorKind::Broken)?;
     let held = held.ok_or_else(|| {
-        let text = format!("another command reviews run {}; try again when it has ended", run.id());
+        let id = run.id();
+        let text = format!("another command is reviewing run {id}; try again when it has ended");
         EngineError::message(ErrorKind::Busy, text)
     })?;
     Ok(ReviewLock { _held: held })
 }
 
-/// Whether the changes of a run can be discarded. `false`: it holds none back.
+/// Returns whether a run has changes to discard. A run that is still running is an error.
 pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
     if run.record.state == RunState::Running {
-        return Err(invalid(format!("run {} is still running", run.id())));
+        return Err(invalid(format!("run {} is still running; wait until it ends", run.id())));
     }
     Ok(run.record.review.is_pending())
 }
 
-/// Removes the changes of a run.
+/// Records that the changes of a run are discarded, then removes them.
 pub fn discard(state: &Scoped, run: &mut Run) -> Result<(), EngineError> {
     let _lock = lock(run)?;
     *run = Run::load(&run.dir).kind(ErrorKind::Damaged)?;
     if !can_discard(run)? {
-        return Err(invalid(format!("run {} holds nothing back any more", run.id())));
+        return Err(invalid(format!("run {} has no changes to discard any more", run.id())));
     }
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     record::discarded(&ledger, run.id())
         .map(drop)
-        .context("record the discard")
+        .context("cannot record that changes are discarded")
         .kind(ErrorKind::Broken)?;
-    belljar_workspace::discard(&run.dir).context("discard the changes").kind(ErrorKind::Broken)?;
+    belljar_workspace::discard(&run.dir)
+        .context("cannot remove the discarded changes")
+        .kind(ErrorKind::Broken)?;
     run.record.review = Review::Discarded;
     run.save().kind(ErrorKind::Broken)?;
     record::settle(&ledger, state, run.id(), "the operator discarded its changes")
         .kind(ErrorKind::Broken)
 }
 
-/// Moves the changes of a stopped box to the trash. Returns false if it holds none back.
+/// Moves the changes of a stopped box to the trash. Returns false if the box has no changes.
 pub fn discard_of_box(
     state: &Scoped,
-    of: &NamedBox,
+    named_box: &NamedBox,
     discard_work: bool,
 ) -> Result<bool, EngineError> {
-    let name = of.name();
-    let _turn = of.turn_while_down("discard")?;
-    let Some(run) = of.run().filter(|_| !is_empty(&of.dir.join("upper"))) else {
+    let name = named_box.name();
+    let _lock = named_box.lock_while_stopped("discard")?;
+    let Some(run) = named_box.run().filter(|_| !is_empty(&named_box.dir.join("upper"))) else {
         return Ok(false);
     };
-    let unapplied = unapplied::guard(state, of, "discard", discard_work)?;
-    let note = Note::new(state, name, What::Changes, "discard", unapplied)?;
+    let unapplied = unapplied::guard(state, named_box, "discard", discard_work)?;
+    let note = TrashNote::new(state, name, TrashKind::Changes, "discard", unapplied)?;
     let event = BoxDiscarded {
         name: name.to_string(),
-        trash: note.place(),
+        trash: note.directory_name(),
         unapplied: note.unapplied.clone(),
     };
     record::fact(state, event)?;
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     record::discarded(&ledger, run.id())
         .map(drop)
-        .context("record the discard")
+        .context("cannot record that changes are discarded")
         .kind(ErrorKind::Broken)?;
-    let next = parts::prepare(of)?;
+    let next = parts::prepare(named_box)?;
     parts::write_run(&next, run.record.clone()).kind(ErrorKind::Broken)?;
-    parts::exchange(of, &parts::CHANGES, note)?;
+    parts::exchange(named_box, &parts::CHANGES, note)?;
     record::settle(&ledger, state, run.id(), "the operator discarded its changes")
         .kind(ErrorKind::Broken)?;
     Ok(true)
@@ -183,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn review_of_a_run_under_review_is_busy_after_the_timeout_and_says_what_to_do() {
+    fn review_lock_of_a_run_under_review_is_busy_after_the_timeout() {
         assert_eq!(CHANGE_TIMEOUT, Duration::from_secs(30));
         let home = tempfile::tempdir().unwrap();
         let state = scope::of_test(home.path());
@@ -198,8 +208,9 @@ mod tests {
         assert!(began.elapsed() >= TIMEOUT, "{:?}", began.elapsed());
         assert_eq!(error.kind(), ErrorKind::Busy);
         let text = error.to_string();
+        let id = run.id();
         let expected =
-            format!("another command reviews run {}; try again when it has ended", run.id());
+            format!("another command is reviewing run {id}; try again when it has ended");
         assert_eq!(text, expected);
         on_another_thread(&other).expect("control: another run");
         drop(held);
@@ -222,6 +233,6 @@ mod tests {
             waiting.join().unwrap()
         });
         let error = discarded.unwrap_err();
-        assert!(error.to_string().contains("holds nothing back any more"), "{error}");
+        assert!(error.to_string().contains("has no changes to discard any more"), "{error}");
     }
 }

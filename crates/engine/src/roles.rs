@@ -1,7 +1,7 @@
-//! The processes that the engine starts: the embedding program itself, under another name.
+//! The roles of the processes that the engine starts: broker, screen and supervisor.
 //!
-//! Every `main` of a program that embeds the engine first calls [`Role::parse`] with its own name, and
-//! [`Role::run`] if that is a role.
+//! The engine starts the embedding program itself, with the name of a role as `argv[0]`. The `main` of
+//! the embedding program first calls [`Role::parse`] with `argv[0]`, and [`Role::run`] if it is a role.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::network::broker;
 use crate::notice::Observer;
 use crate::{screen, supervisor};
 
-/// What a process of ours is there for.
+/// The role of a process that the engine starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Broker,
@@ -26,7 +26,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role that a program's first argument names, if it is one.
+    /// Returns the role that `argv[0]` names, or `None` if `argv[0]` is not the name of a role.
     pub fn parse(argv0: &OsStr) -> Option<Self> {
         let all = [
             (broker::ROLE, Self::Broker),
@@ -36,7 +36,7 @@ impl Role {
         all.into_iter().find(|(name, _)| argv0 == *name).map(|(_, role)| role)
     }
 
-    /// The role in a word.
+    /// Returns the name of the role: `broker`, `screen` or `supervisor`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Broker => "broker",
@@ -45,7 +45,7 @@ impl Role {
         }
     }
 
-    /// Does the work of the role until it is over.
+    /// Runs the process of this role. Returns when the process should exit.
     pub fn run(
         self,
         host: HostEnv,
@@ -63,8 +63,9 @@ impl Role {
         done
     }
 
-    /// What every event of this process has: the run where the process serves one from its start.
-    /// The others learn later what they are for.
+    /// Creates the span of all log events of this process.
+    ///
+    /// A broker or screen knows its run at the start. A supervisor adds the name of its box later.
     fn span(self, host: &HostEnv) -> Span {
         let run = host.variable(RUN_VARIABLE).and_then(OsStr::to_str);
         match self {

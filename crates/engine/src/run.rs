@@ -138,7 +138,9 @@ impl StartedRun {
         ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match permissions(state, &run, config_file.as_deref()) {
-                Ok(now) => changes::take_over(&mut run, state, ended.recorder.ledger(), &now),
+                Ok(now) => {
+                    changes::apply_in_direct_mode(&mut run, state, ended.recorder.ledger(), &now)
+                }
                 Err(error) => state.notice(&Notice::Failed(format!(
                     "nothing was taken over; `belljar apply` tries again: {error:#}"
                 ))),
@@ -190,11 +192,11 @@ fn rules(
         permissions: &permissions,
         state,
         workspace,
-        hosts_programs: true,
+        has_host_programs: true,
         runs_agent: false,
     })?;
     // What is allowed beyond the template is for agents, whose boxes stay.
-    let deny = Overrides { deny: denied.said.deny, ..Overrides::default() };
+    let deny = Overrides { deny: denied.overrides.deny, ..Overrides::default() };
     let template = known.with(deny).and_then(|it| it.with(said)).kind(ErrorKind::Invalid)?;
     let mut template = template.anchored(&options.here, state.host().user_home().as_deref());
     if spec.terminal.is_some() && !has_timeout && template.limits == Template::default().limits {

@@ -1,4 +1,4 @@
-//! What every operation needs: the store of one tenant, the host, the clock and the observer.
+//! The engine and its scopes: the store of one tenant with the host, the clock and the observer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::notice::{Notice, Observer};
 use crate::store::Store;
 use crate::store::layout::Layout;
 
-/// What an engine is opened with.
+/// The configuration that an engine is opened with.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The state directory. It is made if it is missing.
+    /// The state directory. The engine creates it if it does not exist.
     pub home: PathBuf,
-    /// The operator's configuration file, if not the usual one.
+    /// The operator's configuration file. `None` means the default path.
     pub config_file: Option<PathBuf>,
     pub host: HostEnv,
 }
 
-/// Everything that Belljar does, on one state directory.
+/// The engine of one state directory. [`Engine::of`] returns the part of one tenant.
 #[derive(Clone, Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ impl Engine {
         Ok(Self { shared: Arc::new(Shared { config, clock, observer }) })
     }
 
-    /// The part of the engine that belongs to the caller's tenant. What is done there records the caller.
+    /// Returns the scope of the caller's tenant. Its operations record the caller in the ledger.
     pub fn of(&self, caller: &Caller) -> Result<Scoped, EngineError> {
         let home = Layout::directory(&self.shared.config.home, &caller.tenant);
         let store = Store::open(&home)?;
@@ -55,7 +55,7 @@ impl Engine {
     }
 }
 
-/// One tenant's part of an engine, on behalf of one caller. Cheap to clone.
+/// The part of the engine that belongs to one tenant, used by one caller. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scoped {
     store: Store,
@@ -64,7 +64,7 @@ pub struct Scoped {
 }
 
 impl Scoped {
-    /// The part of the local tenant, for the user of this process.
+    /// Opens the scope of the tenant `local`, with the user of this process as the caller.
     pub fn local(
         config: EngineConfig,
         clock: Clock,
@@ -73,7 +73,7 @@ impl Scoped {
         Self::open(config, clock, observer, local_caller())
     }
 
-    /// The part of the caller's tenant.
+    /// Opens the scope of the caller's tenant.
     pub fn open(
         config: EngineConfig,
         clock: Clock,
@@ -85,21 +85,21 @@ impl Scoped {
         Ok(Self { store, caller, shared })
     }
 
-    /// The state directory of the engine, which has the directories of all tenants.
+    /// Returns the state directory of the engine, which contains the directories of all tenants.
     pub(crate) fn engine_home(&self) -> &Path {
         &self.shared.config.home
     }
 
-    /// Who asks for what is done here.
+    /// Returns the caller that operations of this scope are recorded with.
     pub const fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The same for another caller of the same tenant.
+    /// Returns this scope for another caller of the same tenant. Another tenant is an error.
     pub fn for_caller(&self, caller: Caller) -> Result<Self, EngineError> {
         if caller.tenant != self.caller.tenant {
-            let (ours, theirs) = (&self.caller.tenant, &caller.tenant);
-            let error = anyhow!("the data is of tenant {ours}, the caller is of tenant {theirs}");
+            let (tenant, other) = (&self.caller.tenant, &caller.tenant);
+            let error = anyhow!("a caller of tenant {other} cannot access data of tenant {tenant}");
             return Err(EngineError::new(ErrorKind::Refused, error));
         }
         Ok(Self { caller, ..self.clone() })
@@ -109,7 +109,7 @@ impl Scoped {
         &self.store
     }
 
-    /// The state directory.
+    /// Returns the state directory of the tenant.
     pub fn home(&self) -> &Path {
         self.store.home()
     }
@@ -122,18 +122,18 @@ impl Scoped {
         self.shared.clock
     }
 
-    /// The operator's configuration file that was chosen instead of the usual one.
+    /// Returns the operator's configuration file, if it is not at the default path.
     pub fn config_file(&self) -> Option<&Path> {
         self.shared.config.config_file.as_deref()
     }
 
-    /// The configuration in force for a workspace, with the files that it comes from.
+    /// Loads the configuration for a workspace, with the files that it was read from.
     pub fn load_config(
         &self,
         workspace: Option<&Path>,
     ) -> Result<(Config, Vec<Source>), EngineError> {
         let (config, sources) = config::load_from(self.host(), self.config_file(), workspace)?;
-        tracing::debug!(files = sources.len(), "configuration is read");
+        tracing::debug!(files = sources.len(), "configuration loaded");
         Ok((config, sources))
     }
 
@@ -141,7 +141,7 @@ impl Scoped {
         self.clock().new_id()
     }
 
-    /// Receives the notices of this scope.
+    /// Returns the observer that receives the notices of this scope.
     pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
         &self.shared.observer
     }
@@ -150,19 +150,19 @@ impl Scoped {
         self.shared.observer.notice(notice);
     }
 
-    /// Reports a step that failed without ending the operation.
+    /// Sends a notice about a failed step of an operation that continues.
     pub fn failed(&self, error: &anyhow::Error) {
-        tracing::warn!("a step failed and the operation goes on");
+        tracing::warn!("a step failed; the operation continues");
         self.notice(&Notice::Failed(format!("{error:#}")));
     }
 }
 
-/// The user that this process runs as, on the tenant `local`.
+/// Returns the caller for the user of this process, in the tenant `local`.
 pub fn local_caller() -> Caller {
     Caller::local(rustix::process::getuid().as_raw())
 }
 
-/// A scope on a directory of a test, with the environment and the clock of the test process.
+/// Opens a scope on the directory of a test, with the environment and the clock of the test process.
 #[cfg(test)]
 pub(crate) fn of_test(home: &Path) -> Scoped {
     let host = HostEnv::new(belljar_testkit::environment(), PathBuf::from("/proc/self/exe"));
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scope_for_another_session_has_its_caller() {
+    fn for_caller_returns_a_scope_with_the_given_caller() {
         let dir = tempfile::tempdir().unwrap();
         let caller = Caller { session: Some(SessionId::new([7; 16])), ..local_caller() };
         let scope = of_test(dir.path()).for_caller(caller.clone()).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_of_another_tenant_is_refused() {
+    fn for_caller_refuses_a_caller_of_another_tenant() {
         let dir = tempfile::tempdir().unwrap();
         let caller = Caller { tenant: "team-7".parse().unwrap(), ..local_caller() };
         let error = of_test(dir.path()).for_caller(caller).unwrap_err();

@@ -1,7 +1,8 @@
-//! The secrets of the vault: boxes use them and no function returns their values (B19).
+//! The secrets in the vault: boxes can use them, and no function returns their values (threat B19).
 //!
-//! belljar.toml declares where a secret may go; its value lies sealed in the vault. The key of the vault
-//! leaves this module as a descriptor, so that a process that passes it on does not know it.
+//! belljar.toml declares the hosts and slots of a secret. The value of the secret is stored encrypted in
+//! the vault. This module returns the key of the vault as a file descriptor, so that a process can pass the
+//! key to another process without reading it.
 
 use std::fs::File;
 use std::io::Seek as _;
@@ -22,7 +23,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::{self, LedgerHandle};
 use crate::scope::Scoped;
 
-/// The most bytes that a value may have.
+/// The maximum size of a secret's value in bytes.
 pub use belljar_broker::vault::MAX_VALUE;
 
 /// The secrets of one tenant, with the declarations of the operator's configuration file.
@@ -32,45 +33,45 @@ pub struct Secrets {
     config: Config,
 }
 
-/// One secret, without its value.
+/// The name, state and declaration of a secret, without its value.
 #[derive(Clone, Debug)]
 pub struct SecretStatus {
     pub name: SecretName,
     pub value: ValueState,
-    /// Where it may go; `None` if belljar.toml does not declare it.
+    /// The hosts and slots of the secret. `None` if belljar.toml does not declare the secret.
     pub declared: Option<SecretDecl>,
 }
 
-/// Whether the vault holds a value.
+/// Whether the vault has a value for a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueState {
     NotSet,
-    /// There is a file, and its header cannot be read.
+    /// The vault has a file for the secret, but the header of the file cannot be read.
     Damaged,
-    /// Set at this time, in nanoseconds since 1970.
+    /// The value was set at this time, in nanoseconds since 1970.
     Set {
         at: u64,
     },
 }
 
 impl Secrets {
-    /// Opens the secrets. Only the operator's own file is read: a project declares no secrets.
+    /// Opens the secrets. Reads only the operator's configuration file: a project cannot declare secrets.
     pub fn open(state: &Scoped) -> Result<Self, EngineError> {
         let (config, _) = state.load_config(None)?;
         Ok(Self { state: state.clone(), config })
     }
 
-    /// Opens the ledger, the vault and its key, so that errors come before a person types a value.
+    /// Opens the ledger, the vault and its key, so that errors occur before a person types a value.
     pub fn writer(&self) -> Result<SecretWriter<'_>, EngineError> {
-        keep_out_of_core_dumps()?;
+        disable_core_dumps()?;
         let ledger = record::open(&self.state).kind(ErrorKind::Broken)?;
         let store = Store::create(self.state.home()).kind(ErrorKind::Broken)?;
         let key = key_or_new(&self.config, &store).kind(ErrorKind::Broken)?;
         Ok(SecretWriter { secrets: self, ledger, store, key })
     }
 
-    /// Every secret that is set or that the operator declared, by name. Secrets that only a preset
-    /// declares are missing until they are set.
+    /// Returns all secrets that are set or that the operator declared, sorted by name. Secrets that only a
+    /// preset declares are not listed until they are set.
     pub fn list(&self) -> Result<Vec<SecretStatus>, EngineError> {
         let stored = stored(&self.state)?;
         let is_stored = |name: &SecretName| stored.iter().any(|stored| stored.name == *name);
@@ -84,24 +85,25 @@ impl Secrets {
         Ok(all)
     }
 
-    /// Opens a secret and compares its value with its declaration.
+    /// Decrypts a secret and checks its value against its declaration.
     pub fn test(&self, name: &SecretName) -> Result<SecretStatus, EngineError> {
-        keep_out_of_core_dumps()?;
+        disable_core_dumps()?;
         let store = self.store_with(name)?;
         let at = self.check(&store, name).kind(ErrorKind::Broken)?;
         Ok(self.status(name, ValueState::Set { at }))
     }
 
-    /// Removes the value of a secret, on record first.
+    /// Records the removal of a secret in the ledger, then removes its value.
     pub fn remove(&self, name: &SecretName) -> Result<(), EngineError> {
         let store = self.store_with(name)?;
         let ledger = record::open(&self.state).kind(ErrorKind::Broken)?;
         let event = SecretRemoved { name: name.to_string() };
-        let recorded = ledger.record(Draft::new(event)).context("record that a secret is removed");
+        let recorded =
+            ledger.record(Draft::new(event)).context("cannot record that a secret is removed");
         let recorded = recorded.kind(ErrorKind::Broken)?;
         match store.remove(name, &recorded).kind(ErrorKind::Broken)? {
             true => Ok(()),
-            // Another process removed it in the meantime.
+            // Another process removed the secret after `store_with` found it.
             false => Err(not_set(name)),
         }
     }
@@ -110,7 +112,7 @@ impl Secrets {
         SecretStatus { name: name.clone(), value, declared: self.config.secret(name).cloned() }
     }
 
-    /// The vault, if it has this secret.
+    /// Opens the vault. Fails if the vault has no secret with this name.
     fn store_with(&self, name: &SecretName) -> Result<Store, EngineError> {
         let store = Store::open(self.state.home()).kind(ErrorKind::Broken)?;
         let store = store.ok_or_else(|| not_set(name))?;
@@ -120,20 +122,24 @@ impl Secrets {
         }
     }
 
-    /// The time at which the secret was set, if its value opens and fits its declaration.
+    /// Returns the time at which the secret was set, if its value can be decrypted and fits its
+    /// declaration.
     fn check(&self, store: &Store, name: &SecretName) -> anyhow::Result<u64> {
         let (source, from) = key_descriptor(self.config.key_command(), store)?;
         let key = Key::read(source, &from)?;
-        let file = store.file(name)?.context("the sealed file went away")?;
+        let file =
+            store.file(name)?.context("the file of the secret was removed by another process")?;
         let unsealed = sealed::unseal(&key, name, &file)?;
         if let Some(declared) = self.config.secret(name) {
-            unsealed.value.check(&declared.kind).with_context(|| format!("{name} is of no use"))?;
+            unsealed.value.check(&declared.kind).with_context(|| {
+                format!("the value of secret {name} does not fit its declaration")
+            })?;
         }
         Ok(unsealed.set_at)
     }
 }
 
-/// The opened vault, ready for a value.
+/// An open vault, ready to store values of secrets.
 #[derive(Debug)]
 pub struct SecretWriter<'a> {
     secrets: &'a Secrets,
@@ -143,14 +149,15 @@ pub struct SecretWriter<'a> {
 }
 
 impl SecretWriter<'_> {
-    /// Seals a value and puts it into the vault, on record first. A value that does not fit the
-    /// declaration of the secret is refused.
+    /// Encrypts a value and stores it in the vault after recording that in the ledger.
+    ///
+    /// A value that does not fit the declaration of the secret is refused.
     pub fn set(
         &self,
         name: &SecretName,
         value: Zeroizing<Vec<u8>>,
     ) -> Result<SecretStatus, EngineError> {
-        let was_not_set = || format!("{name} was not set");
+        let was_not_set = || format!("secret {name} was not set");
         let value = Value::new(value).with_context(was_not_set).kind(ErrorKind::Broken)?;
         let declared = self.secrets.config.secret(name);
         if let Some(declared) = declared {
@@ -158,19 +165,20 @@ impl SecretWriter<'_> {
         }
         let at = self.secrets.state.clock().nanos();
         let prepared = self.store.prepare(&self.key, name, &value, at).kind(ErrorKind::Broken)?;
-        // The sealed file is on the disk by now: after the record only a rename is left.
+        // The encrypted file is already on disk. After the record, only a rename is needed.
         let event = SecretSet {
             name: name.to_string(),
             hosts: declared.map_or_else(Vec::new, |declared| texts(&declared.hosts)),
             slots: declared.map_or_else(Vec::new, |declared| texts(&declared.slots)),
         };
-        let recorded = self.ledger.record(Draft::new(event)).context("record that a secret is set");
+        let recorded =
+            self.ledger.record(Draft::new(event)).context("cannot record that a secret is set");
         prepared.place(&recorded.kind(ErrorKind::Broken)?).kind(ErrorKind::Broken)?;
         Ok(self.secrets.status(name, ValueState::Set { at }))
     }
 }
 
-/// The secrets that have a file in the vault.
+/// Returns the secrets that have a file in the vault.
 pub(crate) fn stored(state: &Scoped) -> Result<Vec<Stored>, EngineError> {
     match Store::open(state.home()).kind(ErrorKind::Broken)? {
         Some(store) => store.list().kind(ErrorKind::Broken),
@@ -181,7 +189,7 @@ pub(crate) fn stored(state: &Scoped) -> Result<Vec<Stored>, EngineError> {
 fn not_set(name: &SecretName) -> EngineError {
     EngineError::message(
         ErrorKind::NotFound,
-        format!("no secret {name} is set; `belljar secret list` shows those that are"),
+        format!("secret {name} is not set; `belljar secret list` shows the secrets that are set"),
     )
 }
 
@@ -189,14 +197,13 @@ fn texts<T: ToString>(values: &[T]) -> Vec<String> {
     values.iter().map(ToString::to_string).collect()
 }
 
-/// While a value is in memory, the process writes no core dump and no other process of the user reads
-/// its memory.
-fn keep_out_of_core_dumps() -> Result<(), EngineError> {
+/// Disables core dumps of this process and access to its memory by other processes of the user.
+fn disable_core_dumps() -> Result<(), EngineError> {
     let set = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    set.context("keep the value out of core dumps").kind(ErrorKind::Broken)
+    set.context("cannot disable core dumps of this process").kind(ErrorKind::Broken)
 }
 
-/// Where the key can be read: the key file, or the output of the operator's `key-command`.
+/// Returns a descriptor of the key of the vault: the key file, or the output of `key-command`.
 pub(crate) fn key_descriptor(
     key_command: Option<&[String]>,
     store: &Store,
@@ -204,11 +211,12 @@ pub(crate) fn key_descriptor(
     if let Some(command) = key_command {
         return Ok((KeySource::Command, output_of(command)?));
     }
-    let gone = "the vault has no key; put `vault/key` back, or set the secrets again";
-    Ok((KeySource::File, store.key_file()?.context(gone)?))
+    let missing =
+        "the key file `vault/key` of the vault is missing; restore it, or set the secrets again";
+    Ok((KeySource::File, store.key_file()?.context(missing)?))
 }
 
-/// The key, made if there is none.
+/// Reads the key of the vault. Creates a key if there is no key file and no `key-command`.
 pub(crate) fn key_or_new(config: &Config, store: &Store) -> anyhow::Result<Key> {
     match config.key_command() {
         Some(command) => {
@@ -219,18 +227,18 @@ pub(crate) fn key_or_new(config: &Config, store: &Store) -> anyhow::Result<Key> 
     }
 }
 
-/// The output of a command, unread: it goes into memory that only a descriptor leads to.
+/// Runs a command and returns its output as an anonymous memory file, without reading the output.
 fn output_of(command: &[String]) -> anyhow::Result<File> {
     let Some((program, args)) = command.split_first() else {
-        bail!("`key-command` names no program");
+        bail!("`key-command` in belljar.toml is empty; name a program, or remove the line");
     };
-    let doing = || format!("`key-command` {program}");
+    let doing = || format!("cannot run `key-command` {program}");
     let memory = rustix::fs::memfd_create("key", MemfdFlags::CLOEXEC).with_context(doing)?;
     let mut memory = File::from(memory);
     let output = memory.try_clone().with_context(doing)?;
     let status = Command::new(program).args(args).stdout(output).status().with_context(doing)?;
     if !status.success() {
-        bail!("{}: {status}", doing());
+        bail!("`key-command` {program} failed: {status}");
     }
     memory.rewind().with_context(doing)?;
     Ok(memory)
@@ -242,7 +250,7 @@ mod tests {
     use crate::scope::of_test;
 
     #[test]
-    fn secret_is_listed_from_set_to_removal_without_its_value() {
+    fn secrets_list_shows_a_secret_until_its_removal_and_never_its_value() {
         let dir = tempfile::tempdir().unwrap();
         let secrets = Secrets { state: of_test(dir.path()), config: Config::built_in() };
         let name: SecretName = "token".parse().unwrap();

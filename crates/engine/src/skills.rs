@@ -1,4 +1,4 @@
-//! The skills of the state directory. Every change is recorded before it is made.
+//! The skills of one tenant. Each change is recorded in the ledger before it is made.
 
 use belljar_code::skill::{self, SkillChange, SkillError};
 use belljar_ledger::{
@@ -27,75 +27,77 @@ impl Skills {
         open(state).map(Self)
     }
 
-    /// Every skill. A damaged one is listed as such.
+    /// Returns all skills, including damaged skills.
     pub fn list(&self) -> Result<Vec<SkillInfo>, EngineError> {
-        self.0.list().map_err(failed)
+        self.0.list().map_err(engine_error)
     }
 
-    /// The version in force.
+    /// Returns the active version of a skill.
     pub fn get(&self, name: &SkillName) -> Result<Skill, EngineError> {
-        self.0.get(name).map_err(failed)
+        self.0.get(name).map_err(engine_error)
     }
 
-    /// A version by its hash.
+    /// Returns the version of a skill that has this hash.
     pub fn version(&self, name: &SkillName, version: &Version) -> Result<Skill, EngineError> {
-        self.0.version(name, version).map_err(failed)
+        self.0.version(name, version).map_err(engine_error)
     }
 
-    /// The version whose hash has this prefix.
+    /// Returns the full hash of the version whose hash starts with `prefix`.
     pub fn find(&self, name: &SkillName, prefix: &str) -> Result<Version, EngineError> {
-        self.0.find(name, prefix).map_err(failed)
+        self.0.find(name, prefix).map_err(engine_error)
     }
 
-    /// The version that waits for approval.
+    /// Returns the version of a skill that waits for approval.
     pub fn waiting(&self, name: &SkillName) -> Result<Version, EngineError> {
-        match self.0.info(name).map_err(failed)?.state {
+        match self.0.info(name).map_err(engine_error)?.state {
             SkillState::Active { waiting: Some(Waiting { skill, .. }), .. }
             | SkillState::Waiting(Waiting { skill, .. }) => Ok(skill.version),
             SkillState::Active { waiting: None, .. } => Err(EngineError::message(
                 ErrorKind::WrongState,
-                format!("no version of {name} waits; name one with its hash"),
+                format!(
+                    "no version of skill {name} waits for approval; name a version by its hash"
+                ),
             )),
             SkillState::Damaged(what) => Err(invalid(what)),
         }
     }
 
     pub fn save(&self, name: &SkillName, draft: Draft, by: &Author) -> Result<Saved, EngineError> {
-        self.0.save(name, draft, by).map_err(failed)
+        self.0.save(name, draft, by).map_err(engine_error)
     }
 
-    /// Makes a new version by search and replace: all edits or none.
+    /// Creates a new version of a skill by search and replace. Applies all edits or none.
     pub fn edit(
         &self,
         name: &SkillName,
         edits: &[Edit],
         by: &Author,
     ) -> Result<Saved, EngineError> {
-        self.0.edit(name, edits, by).map_err(failed)
+        self.0.edit(name, edits, by).map_err(engine_error)
     }
 
-    /// Removes a skill. Its versions and approvals stay on file.
+    /// Removes a skill. Its versions and approvals stay on disk.
     pub fn remove(&self, name: &SkillName) -> Result<(), EngineError> {
-        self.0.remove(name).map_err(failed)
+        self.0.remove(name).map_err(engine_error)
     }
 
     /// Removes a skill with all its versions and approvals.
     pub fn forget(&self, name: &SkillName) -> Result<(), EngineError> {
-        self.0.forget(name).map_err(failed)
+        self.0.forget(name).map_err(engine_error)
     }
 
-    /// What happened to a skill, oldest first; also to a removed one.
+    /// Returns the history of a skill, oldest entry first. Also works for a removed skill.
     pub fn history(&self, name: &SkillName) -> Result<Vec<HistoryEntry>, EngineError> {
-        self.0.history(name).map_err(failed)
+        self.0.history(name).map_err(engine_error)
     }
 
-    /// Puts a version in force, with all that it wants.
+    /// Approves a version of a skill with the permissions that it wants, and makes it the active version.
     pub fn approve(&self, name: &SkillName, version: &Version) -> Result<Skill, EngineError> {
-        self.0.approve(name, version).map_err(failed)
+        self.0.approve(name, version).map_err(engine_error)
     }
 }
 
-/// Opens the store of the skills, which records each change for the caller of `state`.
+/// Opens the store of skills, which records each change in the ledger with the caller of `state`.
 pub(crate) fn open(state: &Scoped) -> Result<skill::Skills, EngineError> {
     let ledger = record::open(state).kind(ErrorKind::Broken)?;
     let skills = skill::Skills::open(state.home()).kind(ErrorKind::Broken)?;
@@ -140,12 +142,13 @@ fn event(
     })
 }
 
-/// The digest that an approval of this version is bound to.
+/// Returns the digest that an approval of this version must name.
 pub fn digest(version: &Version) -> Result<Digest, belljar_ledger::DigestError> {
     version.as_str().parse()
 }
 
-fn failed(error: SkillError) -> EngineError {
+/// Converts an error of the store of skills into an engine error.
+fn engine_error(error: SkillError) -> EngineError {
     let kind = match &error {
         SkillError::NotFound { .. } | SkillError::NoVersion { .. } => ErrorKind::NotFound,
         SkillError::NotWaiting { .. } | SkillError::Waits { .. } => ErrorKind::WrongState,
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_skills_have_kinds() {
+    fn skill_errors_have_the_error_kind_of_their_cause() {
         let dir = tempfile::tempdir().unwrap();
         let skills = Skills::open(&of_test(dir.path())).unwrap();
         let name: SkillName = "double".parse().unwrap();

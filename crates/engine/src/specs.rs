@@ -1,7 +1,7 @@
-//! Reads specs and callers that another program wrote as JSON.
+//! Parses specs and callers that another program wrote as JSON.
 //!
-//! Only the form is checked here: fields, types and the version. Whether a directory or a template exists
-//! is checked when the spec is used.
+//! Parsing checks only the form: fields, types and the version. The existence of directories and
+//! templates is checked when the spec is used.
 
 use anyhow::Context as _;
 use belljar_model::Caller;
@@ -10,24 +10,26 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 
-/// Reads the spec of a box. An unknown field is an error that names the field.
+/// Parses the spec of a box from JSON. An unknown field is an error that names the field.
 pub fn box_spec(json: &[u8]) -> Result<BoxSpec, EngineError> {
     read("box spec", json)
 }
 
-/// Reads the spec of a run. An unknown field is an error that names the field.
+/// Parses the spec of a run from JSON. An unknown field is an error that names the field.
 pub fn run_spec(json: &[u8]) -> Result<RunSpec, EngineError> {
     read("run spec", json)
 }
 
-/// Reads a caller. Principal and tenant are required.
+/// Parses a caller from JSON. Its principal and its tenant are required.
 pub fn caller(json: &[u8]) -> Result<Caller, EngineError> {
     read("caller", json)
 }
 
 fn read<T: DeserializeOwned>(what: &str, json: &[u8]) -> Result<T, EngineError> {
     serde_json::from_slice(json)
-        .with_context(|| format!("cannot read the {what}; correct the field that is named"))
+        .with_context(|| {
+            format!("cannot parse the {what} as JSON; correct the field named at the end")
+        })
         .kind(ErrorKind::Invalid)
 }
 
@@ -39,8 +41,8 @@ mod tests {
     use super::*;
     use crate::scope::local_caller;
 
-    fn refused<T>(read: Result<T, EngineError>, field: &str) {
-        let Err(error) = read else { panic!("it was accepted") };
+    fn assert_refused<T>(read: Result<T, EngineError>, field: &str) {
+        let Err(error) = read else { panic!("the JSON was accepted") };
         assert_eq!(error.kind(), ErrorKind::Invalid);
         let text = format!("{error:#}");
         assert!(text.contains("correct the field") && text.contains(field), "{text}");
@@ -52,24 +54,24 @@ mod tests {
     }
 
     #[test]
-    fn spec_with_an_unknown_field_is_invalid_and_the_field_is_named() {
+    fn spec_with_an_unknown_field_is_invalid_and_the_error_names_the_field() {
         let on = BoxSpec::default();
         let known = serde_json::to_value(&on).unwrap();
         assert_eq!(box_spec(known.to_string().as_bytes()).unwrap(), on, "control");
-        refused(box_spec(&with(known, "memroy")), "memroy");
+        assert_refused(box_spec(&with(known, "memroy")), "memroy");
         let program = Argv::new(["true"]).unwrap();
         let version = SpecVersion::default();
         let run = RunSpec { version, name: None, on, program, terminal: None };
         let known = serde_json::to_value(&run).unwrap();
         assert_eq!(run_spec(known.to_string().as_bytes()).unwrap(), run, "control");
-        refused(run_spec(&with(known, "progam")), "progam");
+        assert_refused(run_spec(&with(known, "progam")), "progam");
     }
 
     #[test]
-    fn caller_without_a_tenant_is_invalid_and_the_field_is_named() {
+    fn caller_without_a_tenant_is_invalid_and_the_error_names_the_field() {
         let mut known = serde_json::to_value(local_caller()).unwrap();
         assert_eq!(caller(known.to_string().as_bytes()).unwrap(), local_caller(), "control");
         known.as_object_mut().unwrap().remove("tenant");
-        refused(caller(known.to_string().as_bytes()), "tenant");
+        assert_refused(caller(known.to_string().as_bytes()), "tenant");
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::agent::{AgentArgs, AgentCommand};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::agents::{self, AgentSource, AgentStatus, SecretHere, login};
+use belljar_engine::agents::{self, AgentSecret, AgentSource, AgentStatus, login};
 use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(cli: &Cli, args: &AgentArgs) -> Outcome {
@@ -28,7 +28,7 @@ pub(crate) fn run(cli: &Cli, args: &AgentArgs) -> Outcome {
 /// `belljar agent login`.
 fn log_in(cli: &Cli, agent: &Agent, from: Option<&Path>) -> Outcome {
     let state = scope::open(cli.config.as_deref())?;
-    let secret = login::take_over(&state, agent, from)?;
+    let secret = login::import(&state, agent, from)?;
     print::note(&format!(
         "the login of {} is in the vault as {secret}; from now on it is renewed here, so log in again on this machine for your own use of {}",
         agent.title, agent.program
@@ -105,7 +105,7 @@ fn text(known: &AgentSource, here: &AgentStatus) -> String {
         belljar_model::net::Allow::Rule(rule) => rule.what.to_string(),
     };
     agent.allow.iter().for_each(|rule| say("allow", allowed(rule)));
-    for SecretHere { name, is_set } in &here.secrets {
+    for AgentSecret { name, is_set } in &here.secrets {
         let login = agent.login.as_ref().is_some_and(|login| login.secret == *name);
         let how = match (is_set, login) {
             (true, _) => "set".to_owned(),

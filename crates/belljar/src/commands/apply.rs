@@ -28,7 +28,7 @@ use belljar_model::permission::Permissions;
 
 pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     let state = scope::open(None)?;
-    if let Some(of) = box_store::with_clone(&state, args.which.run.as_deref())? {
+    if let Some(of) = box_store::find_with_clone(&state, args.which.run.as_deref())? {
         return clone::apply(&state, &of, args);
     }
     if args.branch.is_some() {
@@ -36,8 +36,8 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     }
     let here = scope::here()?;
     let mut run = review::find(&state, &here, args.which.run.as_deref())?;
-    let of = box_store::of_run(&state, &run);
-    let _turn = of.as_ref().map(|of| of.turn_while_down("apply")).transpose()?;
+    let of = box_store::box_of_run(&state, &run);
+    let _lock = of.as_ref().map(|of| of.lock_while_stopped("apply")).transpose()?;
     let _lock = review::lock(&run)?;
     // Read again: another command may have reviewed it while this one waited.
     run = Run::load(&run.dir).kind(ErrorKind::Damaged)?;
@@ -69,7 +69,7 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
             return Err(invalid("nothing was applied; `--yes` answers the question"));
         }
     }
-    let applied = changes::take(&state, &ledger, &run, &mut session, plan)?;
+    let applied = changes::apply(&state, &ledger, &run, &mut session, plan)?;
     run.record.review = reviewed(&applied);
     run.save().kind(ErrorKind::Broken)?;
     if args.json {

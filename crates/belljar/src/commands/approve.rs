@@ -11,7 +11,8 @@ use crate::print;
 use crate::scope;
 use crate::scope::CLOCK;
 use belljar_engine::approvals::{
-    self, About, Approval, ApprovalKind, ApprovalQuery, ApprovalState, Outcome, Verdict,
+    self, Approval, ApprovalKind, ApprovalOutcome, ApprovalQuery, ApprovalQuestion, ApprovalState,
+    Verdict,
 };
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
@@ -173,7 +174,7 @@ fn of_box(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, EngineError> 
 }
 
 /// The approval of this name: one that waits, or else the newest.
-fn find(state: &Scoped, id: &QuestionId) -> Result<About, EngineError> {
+fn find(state: &Scoped, id: &QuestionId) -> Result<ApprovalQuestion, EngineError> {
     let (name, number) = match id {
         QuestionId::Request { name, number } => (name, number),
         QuestionId::Skill(skill) => return find_skill(state, &format!("skill:{skill}")),
@@ -199,7 +200,7 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<About, EngineError> {
     Err(if one.is_up() { nothing(name) } else { not_running(name) })
 }
 
-fn find_skill(state: &Scoped, label: &str) -> Result<About, EngineError> {
+fn find_skill(state: &Scoped, label: &str) -> Result<ApprovalQuestion, EngineError> {
     let query = ApprovalQuery { kind: Some(ApprovalKind::Skill), ..ApprovalQuery::default() };
     let all = supervisor::approvals(state).list(&query)?;
     let found = all.into_iter().find(|approval| approval.label == label);
@@ -208,7 +209,7 @@ fn find_skill(state: &Scoped, label: &str) -> Result<About, EngineError> {
 }
 
 fn nothing(name: &BoxName) -> EngineError {
-    invalid(format!("box {name}: {}", approvals::NOTHING))
+    invalid(format!("box {name}: {}", approvals::NOT_WAITING))
 }
 
 fn not_running(name: &BoxName) -> EngineError {
@@ -219,7 +220,7 @@ fn not_running(name: &BoxName) -> EngineError {
 fn answer(
     state: &Scoped,
     id: &str,
-    about: Result<About, EngineError>,
+    about: Result<ApprovalQuestion, EngineError>,
     yes: bool,
     json: bool,
 ) -> exit::Outcome {
@@ -273,8 +274,10 @@ fn line(approval: &Approval) -> String {
         },
         ApprovalState::Claimed { .. } => format!("answered by {by}, not carried out yet"),
         ApprovalState::Closed { outcome, .. } if by.is_empty() => outcome.name().to_owned(),
-        ApprovalState::Closed { outcome: Outcome::Allowed, .. } => format!("allowed by {by}"),
-        ApprovalState::Closed { outcome: Outcome::Denied, .. } => format!("denied by {by}"),
+        ApprovalState::Closed { outcome: ApprovalOutcome::Allowed, .. } => {
+            format!("allowed by {by}")
+        }
+        ApprovalState::Closed { outcome: ApprovalOutcome::Denied, .. } => format!("denied by {by}"),
         ApprovalState::Closed { outcome, .. } => {
             format!("{}; the answer of {by} was not carried out", outcome.name())
         }

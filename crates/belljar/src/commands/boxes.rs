@@ -45,8 +45,8 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
         print::json(&seen).kind(ErrorKind::Broken)?;
     } else {
         let mut page = seen.page(&one);
-        if let Some(unapplied) = unapplied::work(&state, &one)? {
-            page.push_str(&format!("holds      {}\n", unapplied.words()));
+        if let Some(unapplied) = unapplied::find(&state, &one)? {
+            page.push_str(&format!("holds      {}\n", unapplied.description()));
         }
         print::out(&page).kind(ErrorKind::Broken)?;
     }
@@ -80,7 +80,7 @@ pub(crate) fn down(args: &DownArgs) -> Outcome {
             "box {name} is down; `belljar restore {name}` brings it back for 14 days"
         ));
     }
-    trash::tidy(&state);
+    trash::delete_expired(&state);
     Ok(0)
 }
 
@@ -132,7 +132,7 @@ impl Seen {
 
     fn page(&self, one: &NamedBox) -> String {
         let mut text = format!("name       {}\nstate      {}\n", self.name, self.state.name());
-        let made = moment::to_the_second(self.created.saturating_mul(1_000_000));
+        let made = moment::readable_seconds(self.created.saturating_mul(1_000_000));
         text.push_str(&format!("made       {made}\n"));
         if let Some(run) = &self.run {
             let argv: Vec<String> =

@@ -43,7 +43,7 @@ pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome 
             "a box with a clone gives its work as commits on a branch: paths, --theirs and --ours are for you to choose when you merge it",
         ));
     }
-    let _turn = of.turn()?;
+    let _lock = of.lock_for_change()?;
     let (at, work) = cloned::read(state, of)?;
     let Some(work) = work.filter(|work| !work.is_empty()) else {
         print::note("there is nothing to take over");
@@ -58,7 +58,7 @@ pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome 
             return Err(invalid("nothing was applied; `--yes` answers the question"));
         }
     }
-    cloned::take(state, of, at, &work, branch)?;
+    cloned::apply(state, of, at, &work, branch)?;
     if args.json {
         print::json(&Report::of(of, Some(&work))).kind(ErrorKind::Broken)?;
     } else {

@@ -15,7 +15,7 @@ use crate::print;
 use crate::scope;
 use belljar_engine::box_store::{self, NamedBox};
 use belljar_engine::boxes::snapshot;
-use belljar_engine::changes::{look, open};
+use belljar_engine::changes::{open, read_current};
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::review;
 use belljar_engine::scope::Scoped;
@@ -25,19 +25,20 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     if args.home {
         return home(&state, args);
     }
-    if let Some(of) = box_store::with_clone(&state, args.which.run.as_deref())? {
+    if let Some(of) = box_store::find_with_clone(&state, args.which.run.as_deref())? {
         return clone::diff(&state, &of, args);
     }
     let here = scope::here()?;
     let mut run = review::find(&state, &here, args.which.run.as_deref())?;
-    let of = box_store::of_run(&state, &run);
+    let of = box_store::box_of_run(&state, &run);
     let is_up = of.as_ref().is_some_and(NamedBox::is_up);
     // Of a box that is at work, what is there now; its turn may be another command's for long.
-    let _turn = of.as_ref().filter(|_| !is_up).map(NamedBox::turn).transpose()?;
+    let _lock = of.as_ref().filter(|_| !is_up).map(NamedBox::lock_for_change).transpose()?;
     if let Some(run_now) = of.as_ref().and_then(NamedBox::run) {
         run = run_now;
     }
-    let (layers, changes) = if is_up { look(&state, &run, true)? } else { open(&state, &run)? };
+    let (layers, changes) =
+        if is_up { read_current(&state, &run, true)? } else { open(&state, &run)? };
     let paths = if args.paths.is_empty() {
         Pick::All
     } else {

@@ -12,7 +12,7 @@ use crate::scope;
 pub(crate) fn run(args: &DiscardArgs) -> Outcome {
     let state = scope::open(None)?;
     let which = args.which.run.as_deref();
-    if let Some(of) = box_store::with_clone(&state, which)? {
+    if let Some(of) = box_store::find_with_clone(&state, which)? {
         let name = of.name();
         let text = match review::cloned::discard(&state, &of, args.discard_work)? {
             true => format!(
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &DiscardArgs) -> Outcome {
         return Ok(0);
     }
     let mut run = review::find(&state, &scope::here()?, which)?;
-    if let Some(of) = box_store::of_run(&state, &run) {
+    if let Some(of) = box_store::box_of_run(&state, &run) {
         let name = of.name();
         let text = match review::discard_of_box(&state, &of, args.discard_work)? {
             true => format!(

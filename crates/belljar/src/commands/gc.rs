@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_engine::boxes::gc::{self, Collect};
+use belljar_engine::boxes::gc::{self, GcOptions};
 use belljar_engine::error::{ErrorKind, WithKind as _};
 
 use crate::cli::boxes::GcArgs;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &GcArgs) -> Outcome {
     let (dry_run, discard_work) = (args.dry_run, args.discard_work);
     let would = if dry_run { "would remove" } else { "removed" };
     let mut count = 0_u64;
-    gc::collect(&state, Collect { older_than, dry_run, discard_work }, &mut |what| {
+    gc::collect(&state, GcOptions { older_than, dry_run, discard_work }, &mut |what| {
         count += 1;
         print::out(&format!("{would} {what}\n")).kind(ErrorKind::Broken)
     })?;

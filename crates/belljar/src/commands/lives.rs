@@ -25,7 +25,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
         Some(tag) => tag.clone(),
         None => tag_of_now()?,
     };
-    let _turn = one.turn()?;
+    let _lock = one.lock_for_change()?;
     snapshot::take(&state, &one, &tag)?;
     let name = one.name();
     print::note(&format!("{name}@{tag} is kept; `belljar reset {name} {tag}` goes back to it"));
@@ -34,7 +34,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
 
 /// A tag for who does not care, in the order of time.
 fn tag_of_now() -> Result<Tag, EngineError> {
-    let text = moment::to_the_second(scope::CLOCK.nanos());
+    let text = moment::readable_seconds(scope::CLOCK.nanos());
     let text: String = text.chars().filter(char::is_ascii_digit).collect();
     let (date, time) = text.split_at_checked(8).unwrap_or((&text, ""));
     format!("{date}-{time}").parse().context("a tag from the time").kind(ErrorKind::Broken)
@@ -47,7 +47,7 @@ fn list(state: &Scoped, one: &NamedBox, json: bool) -> Outcome {
             print::json(it).kind(ErrorKind::Broken)?;
             continue;
         }
-        let when = moment::to_the_second(it.when.saturating_mul(1_000_000));
+        let when = moment::readable_seconds(it.when.saturating_mul(1_000_000));
         let how = if it.running { "while it was at work" } else { "while it was stopped" };
         print::out(&format!("{:<20}  {when}  {how}\n", it.tag.as_str())).kind(ErrorKind::Broken)?;
     }

@@ -48,7 +48,7 @@ fn explain(cli: &Cli, args: &ExplainArgs) -> Outcome {
         let here = here.as_deref().filter(|_| of_box);
         let fits = here.map(|here| count(verdict, permission, here)).transpose()?;
         let told =
-            |language: Option<_>| language.is_some_and(|it| settings::speaks_of(it, permission));
+            |language: Option<_>| language.is_some_and(|it| settings::can_express(it, permission));
         let agent_is_told = language.map(told);
         let explained = Explained { verdict, permission, kept, fits, agent_is_told };
         match args.json {

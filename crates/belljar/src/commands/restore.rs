@@ -1,6 +1,6 @@
 //! `belljar restore`: brings back what was removed, as long as the trash has it.
 
-use belljar_engine::box_store::trash::{self, Entry, Note, What};
+use belljar_engine::box_store::trash::{self, TrashEntry, TrashKind, TrashNote};
 use belljar_engine::boxes::{self, Restored};
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::moment;
@@ -20,10 +20,10 @@ pub(crate) fn run(args: &RestoreArgs) -> Outcome {
         Restored::Box(name) => {
             print::note(&format!("box {name} is back; `belljar start {name}` starts it"));
         }
-        Restored::Part(name, What::Changes) => {
+        Restored::Part(name, TrashKind::Changes) => {
             print::note(&format!("the work of box {name} is as it was"));
         }
-        Restored::Part(name, What::Reset | What::Box) => {
+        Restored::Part(name, TrashKind::Reset | TrashKind::Box) => {
             print::note(&format!("the content of box {name} is as it was"));
         }
     }
@@ -34,19 +34,19 @@ fn list(state: &Scoped, json: bool) -> Outcome {
     #[derive(Serialize)]
     struct Line<'a> {
         #[serde(flatten)]
-        note: &'a Note,
+        note: &'a TrashNote,
         /// Milliseconds since the Unix epoch.
         until: u64,
     }
     let all = trash::all(state)?;
-    for Entry { note, .. } in &all {
-        let kept = u64::try_from(trash::KEPT.as_millis()).unwrap_or(u64::MAX);
+    for TrashEntry { note, .. } in &all {
+        let kept = u64::try_from(trash::RETENTION.as_millis()).unwrap_or(u64::MAX);
         if json {
             print::json(&Line { note, until: note.when.saturating_add(kept) })
                 .kind(ErrorKind::Broken)?;
             continue;
         }
-        let when = moment::to_the_second(note.when.saturating_mul(1_000_000));
+        let when = moment::readable_seconds(note.when.saturating_mul(1_000_000));
         let holds = note.unapplied.as_deref().unwrap_or("nothing that was not taken over");
         let (id, name, what) = (note.id, note.name.as_str(), note.what.name());
         let line = format!("{id}  {name:<20}  {what:<8}  {when}  {}: {holds}\n", note.by);

@@ -215,7 +215,7 @@ fn line(run: &ListedRun, with_purpose: bool, needs_attention: &[Intent]) -> Stri
             format!("template {}", display::safe(&run.template)),
         ),
     };
-    let when = moment::to_the_second(created);
+    let when = moment::readable_seconds(created);
     let (id, name) = (run.id(), name.as_deref().unwrap_or("-"));
     let mut text = format!("{id}  {when}  {name:<12}  {purpose}{how:<12}  {review:<16}  {what}\n");
     needs_attention.iter().for_each(|intent| text.push_str(&intent.line()));

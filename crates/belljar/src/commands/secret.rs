@@ -97,7 +97,7 @@ fn when(value: ValueState) -> String {
     match value {
         ValueState::NotSet => "not set".to_owned(),
         ValueState::Damaged => "damaged".to_owned(),
-        ValueState::Set { at } => moment::to_the_second(at),
+        ValueState::Set { at } => moment::readable_seconds(at),
     }
 }
 

@@ -187,15 +187,15 @@ fn missing_configuration_file_is_reported_with_its_path() {
         "template check LAB/missing.toml",
     ]), @r##"
 $ belljar --config LAB/missing.toml run -- true
-belljar: --config [LAB]/missing.toml: there is no such file
+belljar: --config: the file [LAB]/missing.toml does not exist
 [exit 2]
 
 $ belljar run --config LAB/missing.toml -- true
-belljar: --config [LAB]/missing.toml: there is no such file
+belljar: --config: the file [LAB]/missing.toml does not exist
 [exit 2]
 
 $ belljar --config LAB/missing.toml template list
-belljar: --config [LAB]/missing.toml: there is no such file
+belljar: --config: the file [LAB]/missing.toml does not exist
 [exit 2]
 
 $ belljar template check LAB/missing.toml
@@ -345,7 +345,7 @@ BELLJAR_HOME=LAB/file/below $ belljar ledger log
 belljar: open the state directory [LAB]/file/below: Not a directory (os error 20)
 [exit 1]
 without HOME $ belljar list
-belljar: neither BELLJAR_HOME nor HOME is set: there is no place to keep runs
+belljar: cannot find the state directory: neither BELLJAR_HOME nor HOME is set; set one of them
 [exit 2]
 "##);
 }

@@ -121,7 +121,7 @@ $ belljar approve
 belljar: nothing waits for an answer
 
 $ belljar attach changes
-belljar: there is no box changes; `belljar list` shows those there are
+belljar: there is no box changes; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar ui

@@ -267,9 +267,9 @@ $ belljar gc --dry-run
 belljar: nothing is old enough to be removed
 
 $ belljar gc --dry-run --older-than 0d
-would remove box without ([ID]) from the trash, for good
-belljar: box copy is old, and stays: it holds 1 change (boxed) that nobody took over (--discard-work takes it along)
-belljar: box plain is old, and stays: it holds 1 change (boxed) that nobody took over (--discard-work takes it along)
+would remove box without ([ID]) permanently from the trash
+belljar: box copy is old, but is not removed: it has unapplied work: 1 change (boxed); to remove it, use --discard-work
+belljar: box plain is old, but is not removed: it has unapplied work: 1 change (boxed); to remove it, use --discard-work
 
 $ belljar secret list
 token                [TIME]  bound to api.example.com in header:authorization

@@ -24,71 +24,71 @@ fn commands_on_a_missing_box_report_that_it_does_not_exist() {
         "diff missing --home",
     ]), @r##"
 $ belljar status missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar start missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar stop missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar attach missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar exec missing -- true
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar logs missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar down missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar snapshot missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar snapshot missing --list
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar fork missing new
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar fork missing@tag new
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar reset missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar restore missing
-belljar: the trash holds no "missing"; `belljar restore` lists what it holds
+belljar: the trash has no entry "missing"; `belljar restore` lists all entries
 [exit 2]
 
 $ belljar network missing none
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar approve missing:1
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar approve --all-of missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar diff missing --home
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 "##);
 }
@@ -105,31 +105,31 @@ fn review_commands_on_a_missing_run_report_that_it_does_not_exist() {
         "discard --yes",
     ]), @r##"
 $ belljar diff
-belljar: no run of this directory waits for review; `belljar runs --all` lists the others
+belljar: no run of this directory waits for review; `belljar runs --all` lists all runs
 [exit 2]
 
 $ belljar diff missing
-belljar: there is no run "missing"; `belljar runs --all` lists them
+belljar: there is no run "missing"; `belljar runs --all` lists all runs
 [exit 2]
 
 $ belljar diff missing --json
-belljar: there is no run "missing"; `belljar runs --all` lists them
+belljar: there is no run "missing"; `belljar runs --all` lists all runs
 [exit 2]
 
 $ belljar apply missing --yes
-belljar: there is no run "missing"; `belljar runs --all` lists them
+belljar: there is no run "missing"; `belljar runs --all` lists all runs
 [exit 2]
 
 $ belljar apply --yes
-belljar: no run of this directory waits for review; `belljar runs --all` lists the others
+belljar: no run of this directory waits for review; `belljar runs --all` lists all runs
 [exit 2]
 
 $ belljar discard missing --yes
-belljar: there is no run "missing"; `belljar runs --all` lists them
+belljar: there is no run "missing"; `belljar runs --all` lists all runs
 [exit 2]
 
 $ belljar discard --yes
-belljar: no run of this directory waits for review; `belljar runs --all` lists the others
+belljar: no run of this directory waits for review; `belljar runs --all` lists all runs
 [exit 2]
 "##);
 }
@@ -338,15 +338,15 @@ fn commands_on_missing_secrets_skills_apis_and_agents_name_the_missing_item() {
         "code --api missing LAB/missing",
     ]), @r##"
 $ belljar secret test missing
-belljar: no secret missing is set; `belljar secret list` shows those that are
+belljar: secret missing is not set; `belljar secret list` shows the secrets that are set
 [exit 2]
 
 $ belljar secret rm missing
-belljar: no secret missing is set; `belljar secret list` shows those that are
+belljar: secret missing is not set; `belljar secret list` shows the secrets that are set
 [exit 2]
 
 $ belljar secret set empty
-belljar: empty was not set: the value is empty
+belljar: secret empty was not set: the value is empty
 [exit 1]
 
 $ belljar secret set a --from-env MISSING
@@ -398,11 +398,11 @@ belljar: there is no api `missing`; none is declared; write `[api.NAME]` into yo
 [exit 2]
 
 $ belljar api add a --openapi LAB/missing
-belljar: --openapi: read [LAB]/missing: No such file or directory (os error 2)
+belljar: --openapi: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar api add a
-belljar: say what it reaches with --host or --allow; no document with a server says it
+belljar: cannot tell which hosts the api uses: there is no OpenAPI document with an https server; name the hosts with --host or --allow
 [exit 2]
 
 $ belljar mcp accept missing
@@ -410,7 +410,7 @@ belljar: there is no [mcp.missing] in belljar.toml
 [exit 2]
 
 $ belljar agent login nobody
-belljar: --agent: there is no nobody; there are aider, claude, codex, gemini, opencode
+belljar: --agent: unknown agent nobody; the known agents are: aider, claude, codex, gemini, opencode
 [exit 2]
 
 $ belljar code LAB/missing
@@ -440,15 +440,15 @@ fn diff_apply_and_discard_refuse_an_ambiguous_run_id_prefix() {
     let text = transcript(&lab, &commands).replace(prefix, "[PREFIX]");
     insta::assert_snapshot!(text, @r##"
 $ belljar diff [PREFIX]
-belljar: "[PREFIX]" is the beginning of 2 run ids; write more of it
+belljar: run id prefix "[PREFIX]" is ambiguous (2 matches); use a longer prefix
 [exit 2]
 
 $ belljar apply --yes [PREFIX]
-belljar: "[PREFIX]" is the beginning of 2 run ids; write more of it
+belljar: run id prefix "[PREFIX]" is ambiguous (2 matches); use a longer prefix
 [exit 2]
 
 $ belljar discard --yes [PREFIX]
-belljar: "[PREFIX]" is the beginning of 2 run ids; write more of it
+belljar: run id prefix "[PREFIX]" is ambiguous (2 matches); use a longer prefix
 [exit 2]
 "##);
 }

@@ -80,5 +80,5 @@ fn up_with_an_agent_starts_its_program_and_creates_its_home_files_once() {
     assert_eq!(fs::read_to_string(&config).unwrap(), "changed");
     lab.belljar(["stop", "--now", "task"]).succeed();
     let refused = lab.belljar(["up", "other", "--agent", "own"]).run();
-    refused.complains(2, "there is no `own-agent` on your PATH");
+    refused.complains(2, "cannot find the program `own-agent` in your PATH");
 }

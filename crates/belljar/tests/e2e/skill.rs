@@ -206,7 +206,7 @@ fn api_add_appends_a_section_and_keeps_the_rest_of_the_file() {
         .complains(2, "no secret `nope`");
     api(&lab, &["add", "b", "--openapi", "https://x.example/y.json", "-y"])
         .run()
-        .complains(2, "takes a file");
+        .complains(2, "needs a file");
     let yaml = lab.write("y.yaml", "openapi: 3.0.0\ninfo: {}\n");
     api(&lab, &["add", "b", "--host", "b.example", "--openapi", yaml.to_str().unwrap(), "-y"])
         .run()
@@ -224,7 +224,7 @@ fn c08_api_add_refuses_to_write_the_file_of_a_project() {
     let project = lab.write("belljar.toml", "[template.x]\nmemory = '1GiB'\n");
     let file = project.to_str().unwrap();
     let add = ["--config", file, "api", "add", "a", "--host", "a.example", "-y"];
-    lab.belljar(add).cwd(lab.workspace()).run().complains(2, "is a project's file");
+    lab.belljar(add).cwd(lab.workspace()).run().complains(2, "is the file of a project");
     lab.belljar(add).cwd(lab.home()).succeed();
     assert!(fs::read_to_string(project).unwrap().contains("[api.a]"), "control");
 }

@@ -1,8 +1,8 @@
-//! Logins: an agent's token file is taken into the vault, and boxes get one with placeholders.
+//! Imports the login of an agent: stores its refresh token in the vault and gives boxes placeholders.
 //!
-//! What goes into a box is made from the file by an allow-list: a placeholder for the access token, a
-//! word in the place of the refresh token, a time that is far away, and what the agent's description
-//! keeps. Tokens that say who somebody is lose their signature, without which nobody takes them.
+//! A box gets a new token file that contains only: a placeholder for the access token, a fixed text for the
+//! refresh token, an expiry time in the far future, and the fields that the agent's description lists
+//! under `keep`. Identity tokens lose their signature, so that no server accepts them.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -22,52 +22,56 @@ use crate::scope::Scoped;
 use crate::store::durable::{self, Links};
 use crate::{record, secrets};
 
-const MOST_BYTES: u64 = 256 << 10;
-/// The year 2100, in milliseconds.
-const FAR_AWAY: u64 = 4_102_444_800_000;
-/// What stands in the place of a refresh token.
-const HELD: &str = "held-on-the-host-by-belljar";
-/// Stands for the time of the start.
+/// The maximum size of a token file in bytes.
+const MAX_BYTES: u64 = 256 << 10;
+/// The expiry time in the token file of a box: the year 2100, in milliseconds since 1970.
+const FAR_FUTURE: u64 = 4_102_444_800_000;
+/// The text that replaces the refresh token in the token file of a box.
+const REFRESH_REPLACEMENT: &str = "held-on-the-host-by-belljar";
+/// The text in a stored token file that is replaced by the current time when a box starts.
 const NOW: &str = "{{now}}";
 
-/// Takes the login of an agent from its token file into the vault. Returns the name of the secret.
-pub fn take_over(
+/// Imports the login of an agent from its token file into the vault. Returns the name of the secret.
+pub fn import(
     state: &Scoped,
     agent: &Agent,
     from: Option<&Path>,
 ) -> Result<SecretName, EngineError> {
     let Some(login) = &agent.login else {
         return Err(invalid(format!(
-            "{} has no login that Belljar knows; `belljar secret set` stores a key for it",
+            "{} has no login that Belljar can import; store an API key with `belljar secret set`",
             agent.title
         )));
     };
-    // No core dump of us, and no other process of the operator looks into our memory.
-    let kept = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    kept.context("keep the login out of core dumps").kind(ErrorKind::Broken)?;
+    // Disables core dumps, and access to the memory of this process by other processes of the user.
+    let set = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    set.context("cannot disable core dumps of this process").kind(ErrorKind::Broken)?;
     let file = match from {
         Some(file) => file.to_owned(),
         None => state
             .host()
             .user_home()
-            .context("there is no HOME")
+            .context("cannot find the token file: HOME is not set; name the file with --from")
             .kind(ErrorKind::Broken)?
             .join(&login.file),
     };
-    let taken = read(&file).and_then(|text| take(login, &text));
-    let (refresh, shown) =
-        taken.with_context(|| file.display().to_string()).kind(ErrorKind::Broken)?;
-    let refresh = Secret::new(refresh).context("the refresh token").kind(ErrorKind::Broken)?;
+    let split = read(&file).and_then(|text| split_login(login, &text));
+    let (refresh, box_file) = split
+        .with_context(|| format!("cannot import the login from {}", file.display()))
+        .kind(ErrorKind::Broken)?;
+    let refresh =
+        Secret::new(refresh).context("the refresh token is invalid").kind(ErrorKind::Broken)?;
     let config = state.load_config(None)?.0.with_secrets(agent.declared.clone());
-    keep(state, &config, agent, login, &refresh)?;
-    let text =
-        serde_json::to_string_pretty(&shown).context("write the login").kind(ErrorKind::Broken)?;
-    place(state, agent, &text).kind(ErrorKind::Broken)?;
+    store_refresh_token(state, &config, agent, login, &refresh)?;
+    let text = serde_json::to_string_pretty(&box_file)
+        .context("cannot write the token file for boxes as JSON")
+        .kind(ErrorKind::Broken)?;
+    write_box_file(state, agent, &text).kind(ErrorKind::Broken)?;
     Ok(login.secret.clone())
 }
 
-/// Puts the refresh token into the vault, on record first.
-fn keep(
+/// Records the new secret in the ledger, then stores the refresh token in the vault.
+fn store_refresh_token(
     state: &Scoped,
     config: &belljar_model::Config,
     agent: &Agent,
@@ -80,57 +84,58 @@ fn keep(
     let prepared = store
         .prepare(&key, &login.secret, refresh, state.clock().nanos())
         .kind(ErrorKind::Broken)?;
-    let declared = agent.declared.iter().find(|it| it.name == login.secret);
-    let texts = |it: Option<Vec<String>>| it.unwrap_or_default();
+    let declared = agent.declared.iter().find(|secret| secret.name == login.secret);
+    let texts = |list: Option<Vec<String>>| list.unwrap_or_default();
     let event = SecretSet {
         name: login.secret.to_string(),
-        hosts: texts(declared.map(|it| it.hosts.iter().map(ToString::to_string).collect())),
-        slots: texts(declared.map(|it| it.slots.iter().map(ToString::to_string).collect())),
+        hosts: texts(declared.map(|secret| secret.hosts.iter().map(ToString::to_string).collect())),
+        slots: texts(declared.map(|secret| secret.slots.iter().map(ToString::to_string).collect())),
     };
-    let recorded = ledger.record(Draft::new(event)).context("record that a login is kept");
+    let recorded = ledger.record(Draft::new(event)).context("cannot record that a login is stored");
     prepared.place(&recorded.kind(ErrorKind::Broken)?).kind(ErrorKind::Broken)
 }
 
 fn read(file: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut text = Zeroizing::new(Vec::with_capacity(1 << 16));
-    std::fs::File::open(file)?.take(MOST_BYTES).read_to_end(&mut text)?;
+    std::fs::File::open(file)?.take(MAX_BYTES).read_to_end(&mut text)?;
     Ok(text)
 }
 
-/// The refresh token of a token file, and what a box is shown of the file.
-fn take(login: &Login, text: &[u8]) -> anyhow::Result<(Zeroizing<Vec<u8>>, Value)> {
-    // Its errors quote nothing of the text.
-    let Ok(file) = serde_json::from_slice::<Value>(text) else { bail!("not a JSON file") };
+/// Splits an agent's token file into the refresh token and the token file that boxes get.
+fn split_login(login: &Login, text: &[u8]) -> anyhow::Result<(Zeroizing<Vec<u8>>, Value)> {
+    // The error of the parser is not passed on, because it could quote a token.
+    let Ok(file) = serde_json::from_slice::<Value>(text) else {
+        bail!("the file is not valid JSON")
+    };
     let at = |pointer: &str| file.pointer(pointer).filter(|value| !value.is_null());
     let Some(refresh) = at(&login.refresh).and_then(Value::as_str) else {
-        bail!("there is no refresh token in it; log in with the agent first");
+        bail!("the file has no refresh token; log in with the agent first");
     };
     let secret = Zeroizing::new(refresh.as_bytes().to_vec());
-    let mut shown = Value::Object(Map::new());
+    let mut box_file = Value::Object(Map::new());
     for pointer in &login.keep {
         if let Some(value) = at(pointer) {
-            put(&mut shown, pointer, value.clone());
+            put(&mut box_file, pointer, value.clone());
         }
     }
     for pointer in &login.identity {
-        if let Some((said, _)) =
-            at(pointer).and_then(Value::as_str).and_then(|it| it.rsplit_once('.'))
-        {
-            put(&mut shown, pointer, json!(format!("{said}.none")));
+        let token = at(pointer).and_then(Value::as_str);
+        if let Some((claims, _signature)) = token.and_then(|token| token.rsplit_once('.')) {
+            put(&mut box_file, pointer, json!(format!("{claims}.none")));
         }
     }
-    put(&mut shown, &login.access, json!(format!("{{{{placeholder:{}}}}}", login.secret)));
-    put(&mut shown, &login.refresh, json!(HELD));
+    put(&mut box_file, &login.access, json!(format!("{{{{placeholder:{}}}}}", login.secret)));
+    put(&mut box_file, &login.refresh, json!(REFRESH_REPLACEMENT));
     if let Some(pointer) = &login.expires {
-        put(&mut shown, pointer, json!(FAR_AWAY));
+        put(&mut box_file, pointer, json!(FAR_FUTURE));
     }
     if let Some(pointer) = &login.renewed {
-        put(&mut shown, pointer, json!(NOW));
+        put(&mut box_file, pointer, json!(NOW));
     }
-    Ok((secret, shown))
+    Ok((secret, box_file))
 }
 
-/// Sets a value, with the objects above it.
+/// Sets the value at a JSON pointer. Creates missing parent objects.
 fn put(root: &mut Value, pointer: &str, value: Value) {
     let mut at = root;
     for name in pointer.split('/').skip(1) {
@@ -144,27 +149,28 @@ fn put(root: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-fn file_of(state: &Scoped, agent: &Agent) -> PathBuf {
+/// Returns the path of the stored token file that boxes get.
+fn box_file_path(state: &Scoped, agent: &Agent) -> PathBuf {
     state.store().layout().login(&agent.name)
 }
 
-fn place(state: &Scoped, agent: &Agent, text: &str) -> anyhow::Result<()> {
-    let file = file_of(state, agent);
+fn write_box_file(state: &Scoped, agent: &Agent, text: &str) -> anyhow::Result<()> {
+    let file = box_file_path(state, agent);
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    let old = durable::read(&file, MOST_BYTES, Links::Refuse)?.unwrap_or_default();
+    let old = durable::read(&file, MAX_BYTES, Links::Refuse)?.unwrap_or_default();
     durable::replace(&file, &old, text, Links::Refuse)
-        .with_context(|| format!("write {}", file.display()))
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The token file that a box gets, if there is a login.
-pub(super) fn shown(state: &Scoped, agent: &Agent) -> Option<Vec<u8>> {
-    let text = durable::read(&file_of(state, agent), MOST_BYTES, Links::Refuse).ok()??;
+/// Returns the token file that a box gets for an agent, or `None` if no login was imported.
+pub(super) fn box_file(state: &Scoped, agent: &Agent) -> Option<Vec<u8>> {
+    let text = durable::read(&box_file_path(state, agent), MAX_BYTES, Links::Refuse).ok()??;
     Some(text.replace(NOW, &rfc3339(state.clock().nanos())).into_bytes())
 }
 
-/// `2026-11-16T12:00:00.123456789Z`.
+/// Formats a time in nanoseconds since 1970 as `2026-11-16T12:00:00.123456789Z`.
 fn rfc3339(nanos: u64) -> String {
     let moment = jiff::Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default();
     format!("{moment:.9}")
@@ -189,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn b20_a_box_is_shown_a_login_without_a_token() {
+    fn b20_token_file_of_a_box_contains_no_real_token() {
         let file = json!({
             "mode": "plan", "api_key": "sk-REAL-key",
             "tokens": {
@@ -197,16 +203,19 @@ mod tests {
                 "id_token": "aGVhZA.cGF5bG9hZA.REALsignature", "expires": 1,
             },
         });
-        let (secret, shown) = take(&login(), file.to_string().as_bytes()).unwrap();
+        let (secret, box_file) = split_login(&login(), file.to_string().as_bytes()).unwrap();
         assert_eq!(secret.as_slice(), b"REAL-refresh");
-        let text = shown.to_string();
+        let text = box_file.to_string();
         assert!(!text.contains("REAL"), "{text}");
-        assert_eq!(shown["tokens"]["access_token"], "{{placeholder:x-login}}");
-        assert_eq!(shown["tokens"]["expires"], FAR_AWAY);
-        assert_eq!(shown["tokens"]["id_token"], "aGVhZA.cGF5bG9hZA.none");
-        assert_eq!((&shown["tokens"]["account"], &shown["mode"]), (&json!("a-1"), &json!("plan")));
+        assert_eq!(box_file["tokens"]["access_token"], "{{placeholder:x-login}}");
+        assert_eq!(box_file["tokens"]["expires"], FAR_FUTURE);
+        assert_eq!(box_file["tokens"]["id_token"], "aGVhZA.cGF5bG9hZA.none");
+        assert_eq!(
+            (&box_file["tokens"]["account"], &box_file["mode"]),
+            (&json!("a-1"), &json!("plan"))
+        );
         for bad in ["", "[]", "{}", r#"{"tokens": {"refresh_token": null}}"#, "REAL"] {
-            let error = take(&login(), bad.as_bytes()).unwrap_err();
+            let error = split_login(&login(), bad.as_bytes()).unwrap_err();
             assert!(!format!("{error:#}").contains("REAL"), "{error:#}");
         }
     }

@@ -1,7 +1,7 @@
-//! What of a workspace is less than the rest: found by name when a box starts.
+//! Finds the files of a workspace that `deny` rules hide or make read-only, when a box starts.
 //!
-//! Links are not followed on the way. A link that fits leads to what it names, if that is in the
-//! workspace: it is masked itself, or the link would be a way around.
+//! The search does not follow symbolic links into directories. If a rule matches a link, its target is
+//! masked, provided that the target is in the workspace. Otherwise the target could be opened directly.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,19 +13,19 @@ use belljar_model::permission::{FilePattern, Permission, Permissions};
 use crate::error::{EngineError, invalid};
 use crate::host::real_path;
 
-/// Ordered by what is left of it.
+/// The effect of a mask on a file. `Hidden` is greater than `ReadOnly`, because it restricts more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Restriction {
     ReadOnly,
     Hidden,
 }
 
-/// Each is a mount.
-const MOST_MASKS: usize = 512;
-/// A workspace larger than this is not looked through.
-const MOST_ENTRIES: usize = 2_000_000;
+/// The maximum number of masks of a box. Each mask is a mount.
+const MAX_MASKS: usize = 512;
+/// The maximum number of files in a workspace that is searched for denied files.
+const MAX_ENTRIES: usize = 2_000_000;
 
-/// Finds what the rules deny in a workspace as it is now.
+/// Finds the files in a workspace that the `deny` rules match, and returns a mask for each.
 pub fn find(permissions: &Permissions, workspace: &Path) -> Result<Vec<Mask>, EngineError> {
     let rules: Vec<(Restriction, &FilePattern)> =
         permissions.deny.iter().filter_map(rule).collect();
@@ -34,7 +34,7 @@ pub fn find(permissions: &Permissions, workspace: &Path) -> Result<Vec<Mask>, En
     }
     let mut search = Search { workspace, rules, found: BTreeMap::new(), seen: 0 };
     search.walk(Path::new(""), Restriction::ReadOnly, false)?;
-    let mask = |(path, less)| match less {
+    let mask = |(path, restriction)| match restriction {
         Restriction::ReadOnly => Mask { path, kind: MaskKind::ReadOnly },
         Restriction::Hidden => Mask { path, kind: MaskKind::Hidden },
     };
@@ -57,33 +57,34 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks through a directory. In one that is read-only as a whole only what is hidden is of interest.
+    /// Searches a directory for denied files. In a read-only directory, only hidden files need a mask.
     fn walk(
         &mut self,
-        inside: &Path,
-        above: Restriction,
+        directory: &Path,
+        inherited: Restriction,
         is_masked: bool,
     ) -> Result<(), EngineError> {
-        // What we cannot read, a box of ours cannot either.
-        let Ok(entries) = std::fs::read_dir(self.workspace.join(inside)) else { return Ok(()) };
+        // A box of this user cannot read a directory that this process cannot read.
+        let Ok(entries) = std::fs::read_dir(self.workspace.join(directory)) else { return Ok(()) };
         for entry in entries.filter_map(Result::ok) {
             self.seen += 1;
-            if self.seen > MOST_ENTRIES {
+            if self.seen > MAX_ENTRIES {
                 return Err(invalid(format!(
-                    "permissions: the workspace has more than {MOST_ENTRIES} files; deny by paths from its top, or work on less"
+                    "permissions: cannot search the workspace for denied files: it has more than {MAX_ENTRIES} files; use a smaller workspace"
                 )));
             }
             let Ok(kind) = entry.file_type() else { continue };
-            let path = inside.join(entry.file_name());
-            let denied = self.denied(&path).filter(|denied| !is_masked || *denied > above);
+            let path = directory.join(entry.file_name());
+            let denied = self.denied(&path).filter(|denied| !is_masked || *denied > inherited);
             if let Some(denied) = denied {
-                let real = if kind.is_symlink() { self.behind(&path) } else { Some(path.clone()) };
+                let real =
+                    if kind.is_symlink() { self.link_target(&path) } else { Some(path.clone()) };
                 if let Some(real) = real {
                     self.add(real, denied)?;
                 }
             }
             if kind.is_dir() && denied != Some(Restriction::Hidden) {
-                self.walk(&path, denied.unwrap_or(above), is_masked || denied.is_some())?;
+                self.walk(&path, denied.unwrap_or(inherited), is_masked || denied.is_some())?;
             }
         }
         Ok(())
@@ -95,8 +96,8 @@ impl Search<'_> {
         rules.map(|(kind, _)| *kind).max()
     }
 
-    /// What a link of the workspace leads to in the workspace.
-    fn behind(&self, link: &Path) -> Option<PathBuf> {
+    /// Returns the target of a symbolic link relative to the workspace, or `None` if it is outside.
+    fn link_target(&self, link: &Path) -> Option<PathBuf> {
         let real = real_path(&self.workspace.join(link))?;
         let inside = real.strip_prefix(real_path(self.workspace)?).ok()?;
         (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
@@ -105,9 +106,9 @@ impl Search<'_> {
     fn add(&mut self, path: PathBuf, kind: Restriction) -> Result<(), EngineError> {
         let known = self.found.entry(path).or_insert(kind);
         *known = kind.max(*known);
-        if self.found.len() > MOST_MASKS {
+        if self.found.len() > MAX_MASKS {
             return Err(invalid(format!(
-                "permissions: more than {MOST_MASKS} files of the workspace fit what is denied; deny a directory that holds them"
+                "permissions: `deny` matches more than {MAX_MASKS} files of the workspace; deny a directory that contains them"
             )));
         }
         Ok(())
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_found_where_it_is() {
+    fn find_masks_every_denied_file_and_the_targets_of_denied_links() {
         let dir = tempfile::tempdir().unwrap();
         let put = |path: &str| {
             let path = dir.path().join(path);
@@ -140,19 +141,19 @@ mod tests {
             found.iter().map(|(path, kind)| ((*path).to_owned(), *kind)).collect()
         };
         use MaskKind::{Hidden, ReadOnly};
-        let at = |deny: &[&str]| masks(deny, dir.path());
-        assert_eq!(at(&["Bash(x)", "Net(x.example)"]), []);
-        assert_eq!(at(&["Read(/.env)"]), owned(&[(".env", Hidden)]));
+        let found = |deny: &[&str]| masks(deny, dir.path());
+        assert_eq!(found(&["Bash(x)", "Net(x.example)"]), []);
+        assert_eq!(found(&["Read(/.env)"]), owned(&[(".env", Hidden)]));
         assert_eq!(
-            at(&["Read(.env)"]),
+            found(&["Read(.env)"]),
             owned(&[(".env", Hidden), ("a/.env", Hidden), ("src/deep/.env", Hidden)])
         );
         assert_eq!(
-            at(&["Edit(src/**)", "Read(src/deep/.env)"]),
+            found(&["Edit(src/**)", "Read(src/deep/.env)"]),
             owned(&[("src", ReadOnly), ("src/deep/.env", Hidden)])
         );
-        assert_eq!(at(&["Edit(/keys)", "Read(/keys)"]), owned(&[("keys", Hidden)]));
-        assert_eq!(at(&["Read(/shown)", "Read(/out)"]), owned(&[("keys/k", Hidden)]));
-        assert_eq!(at(&["Read(/none)"]), []);
+        assert_eq!(found(&["Edit(/keys)", "Read(/keys)"]), owned(&[("keys", Hidden)]));
+        assert_eq!(found(&["Read(/shown)", "Read(/out)"]), owned(&[("keys/k", Hidden)]));
+        assert_eq!(found(&["Read(/none)"]), []);
     }
 }

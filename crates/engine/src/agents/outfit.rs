@@ -1,4 +1,4 @@
-//! What a box is given for an agent, and for what it may do.
+//! The outfit of a box: program, settings, files and masks for an agent and its permissions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,109 +16,112 @@ use super::{copy, login, masks, program, settings};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 
-/// What a box is wanted for.
+/// The parameters for computing the outfit of a box.
 #[derive(Debug, Clone, Copy)]
 pub struct OutfitRequest<'a> {
     pub agent: Option<&'a Agent>,
     pub permissions: &'a Permissions,
     pub state: &'a Scoped,
-    /// As the box will have it.
+    /// The directory that the box gets as its workspace.
     pub workspace: Option<&'a Path>,
-    /// Whether the box has the host's programs, and not a root file system of its own.
-    pub hosts_programs: bool,
-    /// Whether the agent's program is what the box is to run.
+    /// Whether the box uses the programs of the host instead of a root file system of its own.
+    pub has_host_programs: bool,
+    /// Whether the box runs the agent's program.
     pub runs_agent: bool,
 }
 
-/// What a box gets. Everything in it is looked up anew at each start, but for `home`.
+/// The program, settings, files and masks that a box is given for an agent.
+///
+/// All fields are computed again at each start of the box, except `home`, which only a new box gets.
 #[derive(Debug, Default)]
 pub struct Outfit {
-    /// The agent's program with its arguments, at the first start and at every other one.
+    /// The agent's program with its arguments, for the first start of the box.
     pub argv: Vec<OsString>,
-    pub again: Vec<OsString>,
-    /// On top of the template, and beneath what was said on the command line.
-    pub said: Overrides,
-    /// Declarations that the configuration lacks; see `Config::with_secrets`.
+    /// The agent's program with its arguments, for all later starts of the box.
+    pub argv_again: Vec<OsString>,
+    /// Options that override the template. Options of the command line override these.
+    pub overrides: Overrides,
+    /// Secrets that the agent declares in addition to the configuration. See `Config::with_secrets`.
     pub secrets: Vec<SecretDecl>,
-    /// Read-only, at absolute paths inside. To be filled in when there are placeholders; see [`fill`].
+    /// Read-only files at absolute paths inside the box. Placeholders are inserted at the start.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// First contents of the home.
+    /// The files to write to the home directory of a new box.
     pub home: Vec<HomeFile>,
     pub masks: Vec<Mask>,
     pub remarks: Vec<String>,
 }
 
-/// A file that a new home begins with.
+/// A file in the home directory of a new box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HomeFile {
-    /// Relative to the home.
+    /// The path relative to the home directory.
     pub path: PathBuf,
     pub content: Vec<u8>,
     pub mode: u32,
 }
 
-/// Looks up what a box is to be given.
+/// Computes the outfit of a box from the agent and the permissions.
 pub fn outfit(request: &OutfitRequest<'_>) -> Result<Outfit, EngineError> {
-    let mut outfit = permitted(request)?;
+    let mut outfit = outfit_of_permissions(request)?;
     if let Some(agent) = request.agent {
-        outfit.dress(agent, request)?;
+        outfit.add_agent(agent, request)?;
     }
     Ok(outfit)
 }
 
-/// What the permissions mean for the box itself.
-fn permitted(request: &OutfitRequest<'_>) -> Result<Outfit, EngineError> {
+/// Computes the network rules and the masks that the permissions require.
+fn outfit_of_permissions(request: &OutfitRequest<'_>) -> Result<Outfit, EngineError> {
     let OutfitRequest { permissions, workspace, .. } = request;
     let Permissions { allow, deny, ask, .. } = permissions;
-    let said = Overrides {
+    let overrides = Overrides {
         allow: allow
             .iter()
-            .filter_map(|it| it.net_allowed().transpose())
+            .filter_map(|permission| permission.net_allowed().transpose())
             .collect::<Result<_, _>>()
             .kind(ErrorKind::Invalid)?,
         ask: ask
             .iter()
-            .filter_map(|it| it.net_asked().transpose())
+            .filter_map(|permission| permission.net_asked().transpose())
             .collect::<Result<_, _>>()
             .kind(ErrorKind::Invalid)?,
         deny: deny
             .iter()
-            .filter_map(|it| it.net_denied().transpose())
+            .filter_map(|permission| permission.net_denied().transpose())
             .collect::<Result<_, _>>()
             .kind(ErrorKind::Invalid)?,
         ..Overrides::default()
     };
     let masks = workspace.map(|workspace| masks::find(permissions, workspace)).transpose()?;
-    Ok(Outfit { said, masks: masks.unwrap_or_default(), ..Outfit::default() })
+    Ok(Outfit { overrides, masks: masks.unwrap_or_default(), ..Outfit::default() })
 }
 
 impl Outfit {
-    fn dress(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
+    fn add_agent(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
         self.program(agent, request)?;
-        self.said.env.extend(agent.env.iter().cloned());
-        self.said.allow.extend(agent.allow.iter().cloned());
+        self.overrides.env.extend(agent.env.iter().cloned());
+        self.overrides.allow.extend(agent.allow.iter().cloned());
         self.secrets = agent.declared.clone();
-        self.said.secrets = self.given_secrets(agent, request)?;
+        self.overrides.secrets = self.given_secrets(agent, request)?;
         self.files(agent, request)?;
-        let given = |file: &AgentFile| self.has(file.secret.as_ref());
-        let first = agent.home.iter().filter(|file| given(file)).map(|file| HomeFile {
+        let is_given = |file: &AgentFile| self.has(file.secret.as_ref());
+        let own = agent.home.iter().filter(|file| is_given(file)).map(|file| HomeFile {
             path: file.path.clone(),
             content: file.content.clone().into_bytes(),
             mode: 0o600,
         });
-        let first: Vec<HomeFile> = first.collect();
+        let own: Vec<HomeFile> = own.collect();
         let (copied, remarks) = match request.state.host().user_home() {
             Some(home) => copy::collect(&home, &agent.copy),
             None => Default::default(),
         };
-        self.home.extend(first.into_iter().chain(copied));
+        self.home.extend(own.into_iter().chain(copied));
         self.remarks.extend(remarks);
         Ok(())
     }
 
-    /// The agent's program, and what must be shown for it to run.
+    /// Finds the agent's program, and adds the mounts and variables that it needs to run.
     fn program(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
-        let found = match request.hosts_programs {
+        let found = match request.has_host_programs {
             false => {
                 AgentProgram { path: PathBuf::from(&agent.program), ..AgentProgram::default() }
             }
@@ -128,24 +131,24 @@ impl Outfit {
                 None => return Err(missing(agent)),
             },
         };
-        self.said.mounts.extend(found.mounts());
-        if !found.search.is_empty() {
-            self.said.env.extend(search_path(&found));
+        self.overrides.mounts.extend(found.mounts());
+        if !found.search_dirs.is_empty() {
+            self.overrides.env.extend(search_path(&found));
         }
         let skip_all = match request.permissions.skips_all() {
             true => agent.skip_all.as_slice(),
             false => &[],
         };
-        let line = |arguments: &[String]| {
+        let command = |arguments: &[String]| {
             let arguments = arguments.iter().chain(skip_all).map(OsString::from);
             std::iter::once(found.path.clone().into_os_string()).chain(arguments).collect()
         };
-        self.argv = line(&agent.start);
-        self.again = line(&agent.again);
+        self.argv = command(&agent.start);
+        self.argv_again = command(&agent.again);
         Ok(())
     }
 
-    /// Those secrets of the agent that are in the vault.
+    /// Returns the secrets of the agent that the box is given: the login, or all keys in the vault.
     fn given_secrets(
         &mut self,
         agent: &Agent,
@@ -163,7 +166,7 @@ impl Outfit {
         if let Some(login) = login.filter(|login| set.contains(login)) {
             if set.len() > 1 {
                 self.remarks.push(format!(
-                    "{} is logged in, so it gets no other key; `belljar secret rm {login}` logs it out",
+                    "{} uses its login and gets no API key; to use a key, remove the login with `belljar secret rm {login}`",
                     agent.title
                 ));
             }
@@ -172,9 +175,9 @@ impl Outfit {
         if set.is_empty() && !agent.secrets.is_empty() {
             let names: Vec<&str> = agent.secrets.iter().map(SecretName::as_str).collect();
             let login =
-                agent.login.as_ref().map(|_| format!(", or `belljar agent login {}`", agent.name));
+                agent.login.as_ref().map(|_| format!(" or `belljar agent login {}`", agent.name));
             self.remarks.push(format!(
-                "{} has no key: none of {} is set; `belljar secret set {}`{}",
+                "{} has no credentials: none of the secrets {} is set; use `belljar secret set {}`{}",
                 agent.title,
                 names.join(", "),
                 names.first().unwrap_or(&""),
@@ -184,20 +187,20 @@ impl Outfit {
         Ok(set)
     }
 
-    /// The agent's managed settings, and the other files that it gets for each start.
+    /// Adds the agent's managed settings, its token file and the other files of each start.
     fn files(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
-        if let Some(said) = &agent.settings {
-            let (text, mute) = settings::write(said, request.permissions)
-                .with_context(|| format!("the settings of {}", agent.name))
+        if let Some(managed) = &agent.settings {
+            let (text, unsupported) = settings::write(managed, request.permissions)
+                .with_context(|| format!("cannot write the settings of agent {}", agent.name))
                 .kind(ErrorKind::Invalid)?;
-            self.files.push((said.path.clone(), text));
-            self.remarks.extend(mute.iter().map(|rule| {
-                format!("{} has no words for `{rule}`, so it is not told", agent.title)
+            self.files.push((managed.path.clone(), text));
+            self.remarks.extend(unsupported.iter().map(|rule| {
+                format!("the settings of {} cannot express the permission `{rule}`", agent.title)
             }));
         }
         let login = agent.login.as_ref().filter(|login| self.has(Some(&login.secret)));
         if let Some(login) = login {
-            let text = login::shown(request.state, agent);
+            let text = login::box_file(request.state, agent);
             let path = Path::new(view::HOME).join(&login.file);
             self.files.extend(text.map(|text| (path, text)));
         }
@@ -209,20 +212,22 @@ impl Outfit {
         Ok(())
     }
 
+    /// Returns whether the box is given this secret. `None` counts as given.
     fn has(&self, secret: Option<&SecretName>) -> bool {
-        secret.is_none_or(|name| self.said.secrets.contains(name))
+        secret.is_none_or(|name| self.overrides.secrets.contains(name))
     }
 }
 
 fn missing(agent: &Agent) -> EngineError {
-    let how = agent.install.as_ref().map(|how| format!("; for example: {how}"));
+    let install = agent.install.as_ref().map(|command| format!("; install it with: {command}"));
     let (title, program) = (&agent.title, &agent.program);
-    invalid(format!("{title}: there is no `{program}` on your PATH{}", how.unwrap_or_default()))
+    let install = install.unwrap_or_default();
+    invalid(format!("{title}: cannot find the program `{program}` in your PATH{install}"))
 }
 
-/// The usual path, behind the directories that the program's interpreter is in.
+/// Returns the variable `PATH` for the box: the directories of the program, then the default ones.
 fn search_path(found: &AgentProgram) -> Option<EnvVar> {
-    let dirs = found.search.iter().map(PathBuf::as_path).chain([Path::new(view::PATH)]);
+    let dirs = found.search_dirs.iter().map(PathBuf::as_path).chain([Path::new(view::PATH)]);
     let dirs: Option<Vec<&str>> = dirs.map(Path::to_str).collect();
     EnvVar::new("PATH", Some(&dirs?.join(":"))).ok()
 }

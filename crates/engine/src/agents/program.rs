@@ -1,8 +1,7 @@
-//! Where an agent's program is on this machine, and what of the machine it needs to run in a box.
+//! Finds an agent's program on the host, and the host directories that it needs to run in a box.
 //!
-//! A box has the programs of the system. One that was installed elsewhere is shown at its own path,
-//! read-only: the directory that it was installed into, or the file alone where that directory is not
-//! its own.
+//! Every box has the system directories. A program outside of them is mounted read-only at its own path:
+//! its installation directory, or only its file if the directory also contains other programs.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Component, Path, PathBuf};
@@ -11,102 +10,105 @@ use belljar_model::{Access, Mount};
 
 use crate::host::{HostEnv, real_path};
 
-/// A program, and what must be shown for it.
+/// The program of an agent on the host, and the paths to mount for it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct AgentProgram {
-    /// With every link resolved.
+    /// The path of the program, with all symbolic links resolved.
     pub path: PathBuf,
-    /// What it is outside of the system's directories.
-    pub shown: Vec<PathBuf>,
-    /// Directories in which it and its interpreter are found.
-    pub search: Vec<PathBuf>,
-    /// Where its file is shown as well, by the name that it is called by.
-    pub placed: Option<PathBuf>,
+    /// The paths outside of the system directories that the box needs.
+    pub mounted: Vec<PathBuf>,
+    /// The directories of the program and its interpreter, for the variable `PATH`.
+    pub search_dirs: Vec<PathBuf>,
+    /// A second path at which the program's file is mounted, with the name that users call it by.
+    pub alias: Option<PathBuf>,
 }
 
-/// What every box has.
-const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
+/// The host directories that every box has.
+const SYSTEM_DIRS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
 
-/// Looks for a program where the operator's shell would.
+/// Finds a program in the directories of the operator's `PATH`.
 pub fn find(host: &HostEnv, name: &str) -> Option<AgentProgram> {
     let home = host.user_home();
     let home = home.as_deref();
     let called = host.find_program(name)?;
     let path = real_path(&called)?;
     let mut found = AgentProgram { path: path.clone(), ..AgentProgram::default() };
-    found.show(&path, home);
+    found.mount(&path, home);
     if let Some(interpreter) = interpreter(host, &path) {
         let real = real_path(&interpreter)?;
-        found.show(&real, home);
-        // One in a virtual environment is a link: both ends must be there.
-        found.show(&interpreter, home);
-        found.search(&interpreter);
+        found.mount(&real, home);
+        // The interpreter of a virtual environment is a link: the box needs the link and its target.
+        found.mount(&interpreter, home);
+        found.add_search_dir(&interpreter);
     }
-    found.shown.sort();
-    found.shown.dedup();
-    let all = found.shown.clone();
-    let is_within = |path: &PathBuf| all.iter().any(|it| it != path && path.starts_with(it));
-    found.shown.retain(|path| !is_within(path));
-    found.call(&called, home);
+    found.mounted.sort();
+    found.mounted.dedup();
+    let all = found.mounted.clone();
+    let is_within = |path: &PathBuf| all.iter().any(|dir| dir != path && path.starts_with(dir));
+    found.mounted.retain(|path| !is_within(path));
+    found.make_callable(&called, home);
     Some(found)
 }
 
 impl AgentProgram {
-    fn show(&mut self, path: &Path, home: Option<&Path>) {
-        if !is_of_the_system(path) {
-            self.shown.push(prefix(path, home));
+    fn mount(&mut self, path: &Path, home: Option<&Path>) {
+        if !is_in_system_dir(path) {
+            self.mounted.push(installation(path, home));
         }
     }
 
-    fn search(&mut self, program: &Path) {
-        if let Some(dir) = program.parent().filter(|dir| !is_of_the_system(dir)) {
-            self.search.push(dir.to_owned());
+    fn add_search_dir(&mut self, program: &Path) {
+        if let Some(dir) = program.parent().filter(|dir| !is_in_system_dir(dir)) {
+            self.search_dirs.push(dir.to_owned());
         }
     }
 
-    /// Sees to it that the program is found in the box by the name that it has here.
-    fn call(&mut self, called: &Path, home: Option<&Path>) {
-        if is_of_the_system(called) {
+    /// Makes the program available in the box under the name that it has on the host.
+    fn make_callable(&mut self, called: &Path, home: Option<&Path>) {
+        if is_in_system_dir(called) {
             return;
         }
-        let is_shown = |step: &PathBuf| self.shown.iter().any(|shown| step.starts_with(shown));
-        let is_named = |step: &PathBuf| step.file_name() == called.file_name();
-        if let Some(step) = steps(called).into_iter().find(|it| is_named(it) && is_shown(it)) {
-            return self.search(&step);
+        let is_mounted = |step: &PathBuf| self.mounted.iter().any(|dir| step.starts_with(dir));
+        let has_name = |step: &PathBuf| step.file_name() == called.file_name();
+        let steps = link_steps(called);
+        if let Some(step) = steps.into_iter().find(|step| has_name(step) && is_mounted(step)) {
+            return self.add_search_dir(&step);
         }
-        self.search(called);
+        self.add_search_dir(called);
         let dir = called.parent().unwrap_or(called);
-        let of_links = dir.file_name().is_some_and(|name| name == "bin" || name == ".bin");
-        if of_links && !is_shared(dir, home) {
-            self.shown.push(dir.to_owned());
+        let is_bin = dir.file_name().is_some_and(|name| name == "bin" || name == ".bin");
+        if is_bin && !is_shared(dir, home) {
+            self.mounted.push(dir.to_owned());
         } else {
-            self.placed = Some(called.to_owned());
+            self.alias = Some(called.to_owned());
         }
     }
 
-    /// What to mount; a path that a mount cannot have is left out.
+    /// Returns the read-only mounts for the program. Skips paths that are not valid for a mount.
     pub fn mounts(&self) -> impl Iterator<Item = Mount> {
         let mount = |from: &PathBuf, to: &PathBuf| {
             Mount::new(from.clone(), to.clone(), Access::ReadOnly).ok()
         };
-        let shown = self.shown.iter().filter_map(move |path| mount(path, path));
-        shown.chain(self.placed.iter().filter_map(move |at| mount(&self.path, at)))
+        let mounted = self.mounted.iter().filter_map(move |path| mount(path, path));
+        mounted.chain(self.alias.iter().filter_map(move |alias| mount(&self.path, alias)))
     }
 }
 
-/// Where a program is, and where each link in its place leads, with no link on the way there.
-fn steps(called: &Path) -> Vec<PathBuf> {
-    const MOST: usize = 16;
+/// Returns the path of a program and the target of each symbolic link that leads to its file.
+///
+/// The parent directory of each returned path has all its links resolved.
+fn link_steps(called: &Path) -> Vec<PathBuf> {
+    const MAX_LINKS: usize = 16;
     let real = |path: &Path| Some(real_path(path.parent()?)?.join(path.file_name()?));
     let follow = |step: &PathBuf| real(&step.parent()?.join(step.read_link().ok()?));
-    std::iter::successors(real(called), follow).take(MOST).collect()
+    std::iter::successors(real(called), follow).take(MAX_LINKS).collect()
 }
 
-fn is_of_the_system(path: &Path) -> bool {
-    SYSTEM.iter().any(|tree| path.starts_with(tree))
+fn is_in_system_dir(path: &Path) -> bool {
+    SYSTEM_DIRS.iter().any(|dir| path.starts_with(dir))
 }
 
-/// The program that a script names in its first line.
+/// Returns the interpreter that a script names in its `#!` line.
 fn interpreter(host: &HostEnv, path: &Path) -> Option<PathBuf> {
     let mut line = Vec::new();
     let file = std::fs::File::open(path).ok()?;
@@ -120,14 +122,14 @@ fn interpreter(host: &HostEnv, path: &Path) -> Option<PathBuf> {
     host.find_program(words.find(|word| !word.starts_with('-') && !word.contains('='))?)
 }
 
-/// The directory that a program was installed into, or its file if that directory holds other things.
-fn prefix(path: &Path, home: Option<&Path>) -> PathBuf {
+/// Returns the installation directory of a program, or its file if the directory has other contents.
+fn installation(path: &Path, home: Option<&Path>) -> PathBuf {
     let modules = |part: &Component<'_>| part.as_os_str() == "node_modules";
     let whole = if path.components().any(|part| modules(&part)) {
-        // With what it depends on, which npm puts beside it.
-        let mut upto: PathBuf = path.components().take_while(|part| !modules(part)).collect();
-        upto.push("node_modules");
-        Some(upto)
+        // The whole `node_modules`, because npm installs the dependencies of the program next to it.
+        let mut dir: PathBuf = path.components().take_while(|part| !modules(part)).collect();
+        dir.push("node_modules");
+        Some(dir)
     } else {
         let dir = path.parent();
         let in_bin = dir.filter(|dir| dir.file_name().is_some_and(|name| name == "bin"));
@@ -136,11 +138,11 @@ fn prefix(path: &Path, home: Option<&Path>) -> PathBuf {
     whole.filter(|dir| !is_shared(dir, home)).unwrap_or_else(|| path.to_owned())
 }
 
-/// Whether a directory holds more than one installation.
+/// Returns whether a directory can contain more than one installation.
 fn is_shared(dir: &Path, home: Option<&Path>) -> bool {
     let inner = [".", ".local", ".local/bin", "bin"];
     let homes = home.into_iter().flat_map(|home| inner.map(|inner| home.join(inner)));
-    dir.components().count() < 3 || homes.into_iter().any(|it| it.starts_with(dir))
+    dir.components().count() < 3 || homes.into_iter().any(|path| path.starts_with(dir))
 }
 
 #[cfg(test)]
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_behind_links_is_called_where_its_installation_is() {
+    fn agent_program_behind_links_is_found_in_its_installation_directory() {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
         let top = real_path(dir.path()).unwrap();
@@ -163,16 +165,16 @@ mod tests {
         for called in
             ["linked/node_modules/.bin/agent", "bin/agent", "real/node_modules/.bin/agent"]
         {
-            let mut found = AgentProgram { shown: vec![real.clone()], ..AgentProgram::default() };
-            found.call(&top.join(called), None);
-            assert_eq!(found.search, [real.join(".bin")], "{called}");
-            assert_eq!((found.shown, found.placed), (vec![real.clone()], None), "{called}");
+            let mut found = AgentProgram { mounted: vec![real.clone()], ..AgentProgram::default() };
+            found.make_callable(&top.join(called), None);
+            assert_eq!(found.search_dirs, [real.join(".bin")], "{called}");
+            assert_eq!((found.mounted, found.alias), (vec![real.clone()], None), "{called}");
         }
     }
 
     #[test]
-    fn what_is_shown_is_the_installation_and_never_a_home() {
-        for (path, shown) in [
+    fn installation_is_never_a_home_directory_or_a_shared_directory() {
+        for (path, expected) in [
             (
                 "/h/u/.npm-global/lib/node_modules/@x/y/bin/y.js",
                 "/h/u/.npm-global/lib/node_modules",
@@ -185,8 +187,8 @@ mod tests {
             ("/opt/tool/bin/tool", "/opt/tool"),
             ("/opt/bin/tool", "/opt/bin/tool"),
         ] {
-            let got = prefix(Path::new(path), Some(Path::new("/h/u")));
-            assert_eq!(got, Path::new(shown), "{path}");
+            let got = installation(Path::new(path), Some(Path::new("/h/u")));
+            assert_eq!(got, Path::new(expected), "{path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What this machine has for an agent: program, secrets, login and files.
+//! Finds the program, secrets, login and files of an agent on the host.
 
 use std::path::PathBuf;
 
@@ -11,30 +11,30 @@ use crate::error::EngineError;
 use crate::scope::Scoped;
 use crate::secrets;
 
-/// What was found for an agent, without the contents of its files.
+/// The program, secrets, login and files of an agent on the host, without the contents of files.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentStatus {
     pub program: Option<PathBuf>,
-    /// What a box is shown for it, beside the system's own directories.
+    /// The host directories that a box can read to run the program, in addition to system directories.
     pub shown: Vec<PathBuf>,
-    pub secrets: Vec<SecretHere>,
-    /// The agent's own token file, if it exists.
+    pub secrets: Vec<AgentSecret>,
+    /// The agent's token file in the user's home directory, if it exists.
     pub login: Option<PathBuf>,
-    /// Files of the user's home that go into a new box.
+    /// The files of the user's home directory that are copied into a new box.
     pub copied: Vec<PathBuf>,
 }
 
-/// A secret of an agent.
+/// A secret that an agent uses, and whether it is set.
 #[derive(Clone, Debug, Serialize)]
-pub struct SecretHere {
+pub struct AgentSecret {
     pub name: SecretName,
     pub is_set: bool,
 }
 
-/// Looks for the program, the secrets, the login and the files of an agent.
+/// Finds the program, the secrets, the login and the files of an agent on the host.
 pub fn status(state: &Scoped, agent: &Agent) -> Result<AgentStatus, EngineError> {
     let stored = secrets::stored(state)?;
-    let secret = |name: &SecretName| SecretHere {
+    let secret = |name: &SecretName| AgentSecret {
         name: name.clone(),
         is_set: stored.iter().any(|stored| stored.name == *name),
     };
@@ -44,7 +44,7 @@ pub fn status(state: &Scoped, agent: &Agent) -> Result<AgentStatus, EngineError>
     let found = program::find(state.host(), &agent.program);
     Ok(AgentStatus {
         program: found.as_ref().map(|found| found.path.clone()),
-        shown: found.map(|found| found.shown).unwrap_or_default(),
+        shown: found.map(|found| found.mounted).unwrap_or_default(),
         secrets: agent.secrets.iter().map(secret).collect(),
         login: login.filter(|file| file.is_file()),
         copied: copied.into_iter().flatten().map(|file| file.path).collect(),

@@ -1,4 +1,4 @@
-//! A new section in the operator's file. The rest of the file stays as it is.
+//! Adds the section of a new api to the operator's belljar.toml. The rest of the file is not changed.
 
 use std::path::{Path, PathBuf};
 
@@ -18,14 +18,15 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record;
 use crate::store::durable::{self, Links};
 
-/// A service that is to be declared.
+/// The declaration of a new api.
 #[derive(Clone, Debug)]
 pub struct NewApi {
     pub name: ApiName,
     pub description: Option<String>,
-    /// An OpenAPI document.
+    /// The path of an OpenAPI document.
     pub openapi: Option<PathBuf>,
-    /// Hosts that it reaches over TLS. Without hosts and rules it is the first server of the document.
+    /// The hosts that the api may reach over TLS. If `hosts` and `allow` are empty, the host of the first
+    /// server in the OpenAPI document is used.
     pub hosts: Vec<HostPattern>,
     pub allow: Vec<Allow>,
     pub secrets: Vec<SecretName>,
@@ -34,7 +35,7 @@ pub struct NewApi {
     pub reference: Option<String>,
 }
 
-/// A checked section that is not written yet.
+/// A checked section for a new api that is not yet written to belljar.toml.
 #[derive(Debug)]
 pub struct Addition<'a> {
     apis: &'a Apis,
@@ -47,25 +48,30 @@ pub struct Addition<'a> {
 }
 
 impl Apis {
-    /// Checks the declaration of a new service and the file that results from it. Relative paths start
-    /// at `here`.
-    pub fn prepare(&self, api: &NewApi, here: &Path) -> Result<Addition<'_>, EngineError> {
+    /// Checks the declaration of a new api and the belljar.toml that results from it.
+    ///
+    /// Relative paths in the declaration are relative to `current_dir`.
+    pub fn prepare(&self, api: &NewApi, current_dir: &Path) -> Result<Addition<'_>, EngineError> {
         let name = &api.name;
         let no_home =
-            || invalid("there is no home directory for belljar.toml; name a file with --config");
+            || invalid("cannot find belljar.toml: HOME is not set; name the file with --config");
         let file = self.state.config_file().map(Path::to_owned);
         let file = file.or_else(|| self.state.host().config_file()).ok_or_else(no_home)?;
-        refuse_project_file(&file, here)?;
+        refuse_project_file(&file, current_dir)?;
         if self.config.apis().contains_key(name) {
-            let text = format!("api {name} is in {} already; change it there", file.display());
+            let text = format!(
+                "api {name} already exists in {}; edit the file to change it",
+                file.display()
+            );
             return Err(EngineError::message(ErrorKind::AlreadyExists, text));
         }
-        let section = section_of(api, here)?;
+        let section = section_of(api, current_dir)?;
         let old = config::read_text(&file)?.unwrap_or_default();
         let new = section::appended(&old, &section);
-        let with = "with this section the file would be wrong";
-        let parsed = Config::parse(&new, &absolute(here, &file), Scope::Operator);
-        let parsed = parsed.context(with).kind(ErrorKind::Invalid)?;
+        let parsed = Config::parse(&new, &absolute(current_dir, &file), Scope::Operator);
+        let parsed = parsed
+            .context("belljar.toml would be invalid with the new section")
+            .kind(ErrorKind::Invalid)?;
         let api = parsed.api(name).kind(ErrorKind::Broken)?;
         let home = self.state.host().user_home();
         let service = Service::read(api, &parsed, home.as_deref()).kind(ErrorKind::Invalid)?;
@@ -83,47 +89,51 @@ impl Apis {
 }
 
 impl Addition<'_> {
-    /// The text that [`Addition::write`] appends.
+    /// Returns the text that [`Addition::write`] appends to belljar.toml.
     pub fn section(&self) -> &str {
         &self.section
     }
 
-    /// The file that it is appended to.
+    /// Returns the path of the belljar.toml that the section is appended to.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The service as the section declares it.
+    /// Returns the service that the section declares.
     pub const fn service(&self) -> &Service {
         &self.service
     }
 
-    /// Records the new service and appends its section. A file that changed in the meantime is an error.
+    /// Records the new api in the ledger and appends its section to belljar.toml.
+    ///
+    /// Fails if belljar.toml changed after [`Apis::prepare`] read it.
     pub fn write(self) -> Result<Service, EngineError> {
         let Self { apis, file, old, new, service, event, .. } = self;
         let ledger = record::open(&apis.state).kind(ErrorKind::Broken)?;
         let recorded = ledger.record(Draft::new(event)).map(drop);
-        recorded.context("record that a service is added").kind(ErrorKind::Broken)?;
+        recorded.context("cannot record that an api is added").kind(ErrorKind::Broken)?;
         let written = durable::replace(&file, &old, &new, Links::Follow);
-        written.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)?;
+        written
+            .with_context(|| format!("cannot write {}", file.display()))
+            .kind(ErrorKind::Broken)?;
         Ok(service)
     }
 }
 
-/// A project's file may come from a box, so nothing in it may open anything.
-fn refuse_project_file(file: &Path, here: &Path) -> Result<(), EngineError> {
-    let project = config::project_file(Some(here));
+/// Refuses a project's belljar.toml, which a box may have written and which cannot declare apis.
+fn refuse_project_file(file: &Path, current_dir: &Path) -> Result<(), EngineError> {
+    let project = config::project_file(Some(current_dir));
     match project.is_some_and(|project| config::same_file(&project, file)) {
         true => Err(invalid(format!(
-            "{} is a project's file, which declares no services; name your own with --config",
+            "{} is the file of a project, which cannot declare apis; name your own file with --config",
             file.display()
         ))),
         false => Ok(()),
     }
 }
 
-/// The section of the service, with every text on one line.
-fn section_of(api: &NewApi, here: &Path) -> Result<String, EngineError> {
+/// Returns the text of the api's section, with each string on one line.
+fn section_of(api: &NewApi, current_dir: &Path) -> Result<String, EngineError> {
     let mut table = Table::new();
     let mut put = |key: &str, value: Value| drop(table.insert(key, Item::Value(value)));
     if let Some(description) = &api.description {
@@ -131,7 +141,7 @@ fn section_of(api: &NewApi, here: &Path) -> Result<String, EngineError> {
     }
     let (path, document) = match &api.openapi {
         Some(path) => {
-            let (path, document) = document(path, here)?;
+            let (path, document) = document(path, current_dir)?;
             (Some(path), Some(document))
         }
         None => (None, None),
@@ -164,7 +174,7 @@ fn section_of(api: &NewApi, here: &Path) -> Result<String, EngineError> {
     Ok(section::section(["api", api.name.as_str()], table))
 }
 
-/// The text of a rule.
+/// Returns the text of an allow rule, or the name of a preset.
 fn rule(allow: &Allow) -> String {
     match allow {
         Allow::Preset(name) => name.to_string(),
@@ -172,38 +182,39 @@ fn rule(allow: &Allow) -> String {
     }
 }
 
-fn document(path: &Path, here: &Path) -> Result<(String, Document), EngineError> {
+/// Reads an OpenAPI document. Returns its absolute path and the parsed document.
+fn document(path: &Path, current_dir: &Path) -> Result<(String, Document), EngineError> {
     let typed = path.to_string_lossy();
     if typed.starts_with("https://") || typed.starts_with("http://") {
         let typed = safe_line(typed.as_bytes());
         return Err(invalid(format!(
-            "--openapi takes a file; fetch it first: curl -fsSLo openapi.json {typed}"
+            "--openapi needs a file, not a URL; download it first: curl -fsSLo openapi.json {typed}"
         )));
     }
-    let absolute = absolute(here, path);
+    let absolute = absolute(current_dir, path);
     let bytes = std::fs::read(&absolute)
-        .with_context(|| format!("--openapi: read {}", path.display()))
+        .with_context(|| format!("--openapi: cannot read {}", path.display()))
         .kind(ErrorKind::Invalid)?;
     let parsed = Document::parse(&bytes)
-        .with_context(|| format!("--openapi: {}", path.display()))
+        .with_context(|| format!("--openapi: cannot parse {}", path.display()))
         .kind(ErrorKind::Invalid)?;
     let text =
-        absolute.to_str().context("--openapi: the path is no UTF-8").kind(ErrorKind::Invalid)?;
+        absolute.to_str().context("--openapi: the path is not UTF-8").kind(ErrorKind::Invalid)?;
     Ok((text.to_owned(), parsed))
 }
 
-/// The host of the document's first server.
+/// Returns the host of the first server in an OpenAPI document.
 fn server(document: Option<&Document>) -> Result<HostPattern, EngineError> {
     let server = document.and_then(Document::server);
     let base = server.and_then(|server| server.parse::<BaseUrl>().ok());
-    let advice = "say what it reaches with --host or --allow; no document with a server says it";
+    let no_host = "cannot tell which hosts the api uses: there is no OpenAPI document with an https server; name the hosts with --host or --allow";
     let base = base.filter(|base| base.to_string().starts_with("https://"));
-    Ok(HostPattern::exact(base.ok_or_else(|| invalid(advice))?.target().clone()))
+    Ok(HostPattern::exact(base.ok_or_else(|| invalid(no_host))?.target().clone()))
 }
 
-/// The path below `here`, without `.` and repeated slashes.
-fn absolute(here: &Path, path: &Path) -> PathBuf {
-    let path = here.join(path);
+/// Returns an absolute path without `.` and repeated slashes. `path` is relative to `current_dir`.
+fn absolute(current_dir: &Path, path: &Path) -> PathBuf {
+    let path = current_dir.join(path);
     std::path::absolute(&path).unwrap_or(path)
 }
 
@@ -220,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f15_what_was_typed_stays_within_its_quotes() {
+    fn f15_text_of_a_new_api_cannot_add_keys_or_sections_to_the_configuration() {
         for text in ["a\"\nb = 1", "\\", "\u{7f}\u{1b}", "é\u{2028}", "]\n[code]\nyolo = true"] {
             let file = format!(
                 "[api.a]\nhosts = ['a.example']\ndescription = {}\n",

@@ -1,11 +1,11 @@
-//! The files of approvals.
+//! The files that store the questions of boxes and their answers.
 //!
 //! ```text
-//! $BELLJAR_HOME/approvals/ID.json     what is asked; written once, after its event is in the ledger
+//! $BELLJAR_HOME/approvals/ID.json     the question, written once, after its event is in the ledger
 //!                         ID.claim    an answer that the supervisor has not carried out yet
-//!                         ID.answer   how it ended; nothing follows it
+//!                         ID.answer   the final outcome
 //! ```
-//! Each name is given to a file at most once: whoever creates `ID.claim` is the one who answers.
+//! Each file is created at most once, so the first answer that creates `ID.claim` is the only one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,21 +25,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::durable::{self, Links};
 
-/// The version of both files.
+/// The format version of the question file and the answer file.
 const VERSION: u32 = 1;
-/// Bytes of one file. The text of a question has at most 3000.
+/// The maximum size of one file in bytes. The text of a question has at most 3000 bytes.
 const MAX_FILE: u64 = 64 << 10;
 
-/// The id of a question of a box: its run and its number in this run. Also the name of its files.
+/// The id of a question of a box: its run and its number within the run. Also the stem of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     pub run: RunId,
     pub number: u64,
 }
 
-/// Why a text is not the id of an approval.
+/// The error for a text that is not the id of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the id of an approval; it is a run and a number as RUN-NUMBER, or skill:NAME")]
+#[error("invalid approval id; an id has the form RUN-NUMBER or skill:NAME")]
 pub struct ApprovalIdError;
 
 impl fmt::Display for RequestId {
@@ -55,18 +55,18 @@ impl FromStr for RequestId {
         let (run, number) = text.split_once('-').ok_or(ApprovalIdError)?;
         let run = run.parse().map_err(|_| ApprovalIdError)?;
         let id = Self { run, number: number.parse().map_err(|_| ApprovalIdError)? };
-        // There is one spelling, or two names would lead to one question.
+        // Only one spelling of an id is valid, so that two names never refer to one question.
         if id.to_string() == text { Ok(id) } else { Err(ApprovalIdError) }
     }
 }
 
-/// What is asked.
+/// The kind of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApprovalKind {
-    /// A request or a connection of a box.
+    /// A network request or connection of a box.
     Request,
-    /// A version of a skill.
+    /// A version of a skill that wants more permissions.
     Skill,
 }
 
@@ -79,25 +79,25 @@ impl ApprovalKind {
     }
 }
 
-/// How an approval ended.
+/// The final outcome of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ApprovalOutcome {
     Allowed,
     Denied,
-    /// Nobody answered before the deadline.
+    /// The deadline passed without an answer.
     Expired,
-    /// The program that asked gave up.
+    /// The program in the box closed the connection before an answer.
     Withdrawn,
-    /// The rules of the box changed.
+    /// The network rules of the box changed before an answer.
     RulesChanged,
-    /// The box or its broker ended.
+    /// The box or its broker exited before an answer.
     Gone,
     /// The answer could not be recorded, so it had no effect.
     Unrecorded,
 }
 
-impl Outcome {
+impl ApprovalOutcome {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -111,45 +111,45 @@ impl Outcome {
     }
 }
 
-/// `ID.json`.
+/// The content of `ID.json`: a question of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct QuestionFile {
     pub(super) version: u32,
     pub(super) id: String,
     pub(super) kind: ApprovalKind,
     #[serde(rename = "box")]
     pub(super) name: BoxName,
     pub(super) run: RunId,
-    /// The number of the question in its run.
+    /// The number of the question within its run.
     pub(super) number: u64,
-    /// The index of `approval.asked` in the ledger.
+    /// The index of the question's event `approval.asked` in the ledger.
     pub(super) event: u64,
     pub(super) digest: Digest,
-    /// Exactly what is asked. Not safe to show as it is.
+    /// The unchanged text of the question. Not safe to print to a terminal.
     pub(super) text: String,
     pub(super) secrets: Vec<String>,
-    /// Milliseconds since the Unix epoch.
+    /// The time of the question in milliseconds since the Unix epoch.
     pub(super) asked: u64,
     pub(super) deadline: u64,
 }
 
-/// `ID.claim` and `ID.answer`.
+/// The content of `ID.claim` and `ID.answer`: the answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Answer {
+pub(super) struct AnswerFile {
     pub(super) version: u32,
     pub(super) id: String,
-    /// What the answer is about, as it was shown to whoever answered.
+    /// The digest of the question that was shown to the person who answered.
     pub(super) digest: Digest,
-    pub(super) outcome: Outcome,
-    /// Who answered. With an outcome other than a yes or a no, the answer had no effect.
+    pub(super) outcome: ApprovalOutcome,
+    /// The principal that answered. The answer had an effect only if the outcome is allowed or denied.
     pub(super) by: Option<Principal>,
-    /// Milliseconds since the Unix epoch.
+    /// The time of the answer in milliseconds since the Unix epoch.
     pub(super) at: u64,
 }
 
-/// A question of a box, as its supervisor opens it.
+/// A new question of a box, as the supervisor of the box opens it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRequest {
     pub name: BoxName,
@@ -161,7 +161,7 @@ pub struct NewRequest {
     pub deadline: u64,
 }
 
-/// Exactly what an answer is about: this question of this run, and all that it says.
+/// Returns the digest of a question, which covers its run, its number and its text.
 pub fn request_digest(id: RequestId, text: &str) -> Digest {
     let (number, run) = (id.number.to_string(), id.run.to_string());
     Digest::of(&[
@@ -174,7 +174,7 @@ pub fn request_digest(id: RequestId, text: &str) -> Digest {
     ])
 }
 
-impl Asked {
+impl QuestionFile {
     pub(super) fn new(request: NewRequest) -> Self {
         let NewRequest { name, id, event, text, secrets, asked, deadline } = request;
         Self {
@@ -197,27 +197,27 @@ impl Asked {
         RequestId { run: self.run, number: self.number }
     }
 
-    /// Why this cannot be what was written for this id.
+    /// Returns the reason why this content is invalid for the file of this id, or `None` if it is valid.
     fn fault(&self, id: RequestId) -> Option<&'static str> {
         if self.version != VERSION {
-            Some("it has another version")
+            Some("the file has an unsupported format version")
         } else if self.id != id.to_string() || self.request() != id {
-            Some("it is about another question")
+            Some("the file contains the id of another question")
         } else if self.kind != ApprovalKind::Request {
-            Some("it has the wrong kind")
+            Some("the file is not a question of a box")
         } else if self.digest != request_digest(id, &self.text) {
-            Some("its digest is not that of its text")
+            Some("the digest in the file does not match its text")
         } else {
             None
         }
     }
 }
 
-impl Answer {
+impl AnswerFile {
     pub(super) fn of(
         id: RequestId,
         digest: Digest,
-        outcome: Outcome,
+        outcome: ApprovalOutcome,
         by: Option<Principal>,
         at: u64,
     ) -> Self {
@@ -225,29 +225,29 @@ impl Answer {
     }
 }
 
-/// A file that says nothing that can be believed.
+/// The error for a file of an approval that is damaged or was changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
-pub struct Damage {
+pub struct DamagedFile {
     path: PathBuf,
     why: String,
 }
 
-/// Which files there are for one id.
+/// The files that exist for one question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Present {
+pub(super) struct PresentFiles {
     pub(super) asked: bool,
     pub(super) claim: bool,
     pub(super) answer: bool,
 }
 
-/// The directory of approvals.
+/// The directory that contains the files of all approvals.
 #[derive(Clone, Debug)]
-pub(super) struct Files {
+pub(super) struct ApprovalFiles {
     dir: PathBuf,
 }
 
-impl Files {
+impl ApprovalFiles {
     pub(super) fn under(home: &Path) -> Self {
         Self { dir: home.join("approvals") }
     }
@@ -256,16 +256,16 @@ impl Files {
         &self.dir
     }
 
-    /// All ids with the files there are, and the names that belong to no id.
-    pub(super) fn names(&self) -> io::Result<(BTreeMap<RequestId, Present>, Vec<String>)> {
+    /// Returns all question ids with their existing files, and the names of all unknown files.
+    pub(super) fn names(&self) -> io::Result<(BTreeMap<RequestId, PresentFiles>, Vec<String>)> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
             entries => entries?,
         };
-        let (mut known, mut unknown) = (BTreeMap::<RequestId, Present>::new(), Vec::new());
+        let (mut known, mut unknown) = (BTreeMap::<RequestId, PresentFiles>::new(), Vec::new());
         for entry in entries {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            // A file that is being written. What a killed process left is removed with the old ones.
+            // A file that is being written, or that `remove_unfinished` removes later.
             if name.starts_with('.') {
                 continue;
             }
@@ -282,37 +282,37 @@ impl Files {
         Ok((known, unknown))
     }
 
-    pub(super) fn asked(&self, id: RequestId) -> Result<Option<Asked>, Damage> {
+    pub(super) fn asked(&self, id: RequestId) -> Result<Option<QuestionFile>, DamagedFile> {
         let name = format!("{id}.json");
-        let asked: Option<Asked> = self.read(&name)?;
+        let asked: Option<QuestionFile> = self.read(&name)?;
         match asked.as_ref().and_then(|asked| asked.fault(id)) {
             Some(why) => Err(self.damage(&name, why)),
             None => Ok(asked),
         }
     }
 
-    pub(super) fn claim(&self, id: RequestId) -> Result<Option<Answer>, Damage> {
+    pub(super) fn claim(&self, id: RequestId) -> Result<Option<AnswerFile>, DamagedFile> {
         self.answer_in(id, &format!("{id}.claim"))
     }
 
-    pub(super) fn answer(&self, id: RequestId) -> Result<Option<Answer>, Damage> {
+    pub(super) fn answer(&self, id: RequestId) -> Result<Option<AnswerFile>, DamagedFile> {
         self.answer_in(id, &format!("{id}.answer"))
     }
 
-    fn answer_in(&self, id: RequestId, name: &str) -> Result<Option<Answer>, Damage> {
-        let answer: Option<Answer> = self.read(name)?;
+    fn answer_in(&self, id: RequestId, name: &str) -> Result<Option<AnswerFile>, DamagedFile> {
+        let answer: Option<AnswerFile> = self.read(name)?;
         match answer {
             Some(answer) if answer.version != VERSION => {
-                Err(self.damage(name, "it has another version"))
+                Err(self.damage(name, "the file has an unsupported format version"))
             }
             Some(answer) if answer.id != id.to_string() => {
-                Err(self.damage(name, "it is about another question"))
+                Err(self.damage(name, "the file contains the id of another question"))
             }
             answer => Ok(answer),
         }
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Damage> {
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DamagedFile> {
         let read = durable::read(&self.dir.join(name), MAX_FILE, Links::Refuse);
         let text = read.map_err(|error| self.damage(name, &error.to_string()))?;
         let Some(text) = text else { return Ok(None) };
@@ -320,45 +320,47 @@ impl Files {
         read.map(Some).map_err(|error| self.damage(name, &error.to_string()))
     }
 
-    pub(super) fn damage_of(&self, id: RequestId, why: &str) -> Damage {
+    pub(super) fn damage_of(&self, id: RequestId, why: &str) -> DamagedFile {
         self.damage(&format!("{id}.json"), why)
     }
 
-    fn damage(&self, name: &str, why: &str) -> Damage {
-        Damage { path: self.dir.join(name), why: why.to_owned() }
+    fn damage(&self, name: &str, why: &str) -> DamagedFile {
+        DamagedFile { path: self.dir.join(name), why: why.to_owned() }
     }
 
-    /// Writes what is asked.
-    pub(super) fn put_asked(&self, asked: &Asked) -> io::Result<()> {
+    /// Writes the file of a new question.
+    pub(super) fn put_asked(&self, asked: &QuestionFile) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         match self.create(&format!("{}.json", asked.id), asked)? {
             true => Ok(()),
-            false => Err(io::Error::other("there is a question with this id already")),
+            false => Err(io::Error::other("a question with this id already exists")),
         }
     }
 
-    /// Writes an answer that is not carried out yet. False if there is one already.
-    pub(super) fn put_claim(&self, claim: &Answer) -> io::Result<bool> {
+    /// Writes an answer that is not carried out yet. Returns false if the question has a claim already.
+    pub(super) fn put_claim(&self, claim: &AnswerFile) -> io::Result<bool> {
         self.create(&format!("{}.claim", claim.id), claim)
     }
 
-    /// Writes how it ended, if it did not end before, and removes a claim that came to nothing.
-    pub(super) fn put_answer(&self, answer: &Answer) -> io::Result<bool> {
+    /// Writes the outcome of a question and removes its claim. Returns false if there is an outcome
+    /// already.
+    pub(super) fn put_answer(&self, answer: &AnswerFile) -> io::Result<bool> {
         let written = self.create(&format!("{}.answer", answer.id), answer)?;
-        fs::remove_file(self.dir.join(format!("{}.claim", answer.id))).ok(); // there is hardly one
+        fs::remove_file(self.dir.join(format!("{}.claim", answer.id))).ok(); // usually there is no claim
         Ok(written)
     }
 
-    /// The claim is carried out, so that it is the answer.
+    /// Renames the claim of a question to its answer, after the claim was carried out.
     pub(super) fn settle(&self, id: RequestId) -> io::Result<()> {
         durable::rename(&self.dir, &format!("{id}.claim"), &format!("{id}.answer"))
     }
 
     pub(super) fn remove_claim(&self, id: RequestId) {
-        fs::remove_file(self.dir.join(format!("{id}.claim"))).ok(); // what is left is shown
+        // A claim that cannot be removed stays in the list of approvals.
+        fs::remove_file(self.dir.join(format!("{id}.claim"))).ok();
     }
 
-    /// Removes all files of an id. Without its question an answer means nothing.
+    /// Removes all files of a question.
     pub(super) fn remove(&self, id: RequestId) -> io::Result<()> {
         for kind in ["json", "claim", "answer"] {
             match fs::remove_file(self.dir.join(format!("{id}.{kind}"))) {
@@ -369,7 +371,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes files that a killed process did not finish.
+    /// Removes unfinished files of killed processes that are older than `age`.
     pub(super) fn remove_unfinished(&self, now: SystemTime, age: Duration) -> io::Result<()> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

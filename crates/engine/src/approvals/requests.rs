@@ -1,4 +1,4 @@
-//! The supervisor's side: it opens the questions of its box, carries answers out and closes the rest.
+//! The supervisor's access to approvals: opens the questions of its box, reads answers, closes questions.
 
 use std::io;
 
@@ -7,17 +7,19 @@ use belljar_model::boxes::BoxName;
 use belljar_model::caller::Principal;
 
 use super::Verdict;
-use super::file::{Answer, Asked, Damage, Files, NewRequest, Outcome, RequestId};
+use super::file::{
+    AnswerFile, ApprovalFiles, ApprovalOutcome, DamagedFile, NewRequest, QuestionFile, RequestId,
+};
 use crate::scope::Scoped;
 
-/// Where a supervisor keeps the questions of one box.
+/// The questions of one box, as its supervisor uses them.
 #[derive(Clone, Debug)]
 pub struct BoxRequests {
-    files: Files,
+    files: ApprovalFiles,
     name: BoxName,
 }
 
-/// An answer that waits for the supervisor.
+/// An answer that the supervisor has not carried out yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedAnswer {
     pub verdict: Verdict,
@@ -27,48 +29,48 @@ pub struct ClaimedAnswer {
 
 impl BoxRequests {
     pub fn new(state: &Scoped, name: BoxName) -> Self {
-        Self { files: Files::under(state.home()), name }
+        Self { files: ApprovalFiles::under(state.home()), name }
     }
 
     pub const fn name(&self) -> &BoxName {
         &self.name
     }
 
-    /// Opens a question whose event is in the ledger.
+    /// Writes the file of a question whose event is in the ledger.
     pub fn open(&self, request: NewRequest) -> io::Result<()> {
-        self.files.put_asked(&Asked::new(request))
+        self.files.put_asked(&QuestionFile::new(request))
     }
 
-    /// The answer to a question; none if there is none.
-    pub fn claim(&self, id: RequestId) -> Result<Option<ClaimedAnswer>, Damage> {
+    /// Returns the answer of a person to a question, or `None` if there is no answer yet.
+    pub fn claim(&self, id: RequestId) -> Result<Option<ClaimedAnswer>, DamagedFile> {
         let Some(answer) = self.files.claim(id)? else { return Ok(None) };
         let verdict = match answer.outcome {
-            Outcome::Allowed => Verdict::Allow,
-            Outcome::Denied => Verdict::Deny,
-            Outcome::Expired
-            | Outcome::Withdrawn
-            | Outcome::RulesChanged
-            | Outcome::Gone
-            | Outcome::Unrecorded => return Ok(None),
+            ApprovalOutcome::Allowed => Verdict::Allow,
+            ApprovalOutcome::Denied => Verdict::Deny,
+            ApprovalOutcome::Expired
+            | ApprovalOutcome::Withdrawn
+            | ApprovalOutcome::RulesChanged
+            | ApprovalOutcome::Gone
+            | ApprovalOutcome::Unrecorded => return Ok(None),
         };
         Ok(answer.by.map(|by| ClaimedAnswer { verdict, by, digest: answer.digest }))
     }
 
-    /// The answer is on record and is carried out now.
+    /// Marks an answer as carried out. The caller has recorded the answer in the ledger.
     pub fn settle(&self, id: RequestId) -> io::Result<()> {
         self.files.settle(id)
     }
 
-    /// Removes an answer that is about something else than what was asked.
+    /// Removes an answer whose digest does not match the question.
     pub fn refuse_claim(&self, id: RequestId) {
         self.files.remove_claim(id);
     }
 
-    /// Nobody waits for the answer any more. Whoever answered too late is named.
-    pub fn close(&self, id: RequestId, digest: Digest, outcome: Outcome, now: u64) {
+    /// Closes a question that no longer needs an answer. The file names a person who answered too late.
+    pub fn close(&self, id: RequestId, digest: Digest, outcome: ApprovalOutcome, now: u64) {
         let by = self.files.claim(id).ok().flatten().and_then(|claim| claim.by);
-        let answer = Answer::of(id, digest, outcome, by, now);
-        // What cannot be closed here is closed by the next who lists it after the box ended.
+        let answer = AnswerFile::of(id, digest, outcome, by, now);
+        // If this fails, the next `Approvals::list` after the end of the box closes the question.
         self.files.put_answer(&answer).ok();
     }
 }

@@ -10,15 +10,15 @@ use belljar_model::Caller;
 use super::requests::BoxRequests;
 use super::*;
 
-/// A supervisor that carries out the answer to a question of its box, as a real one does.
+/// A fake supervisor that carries out the answer to one question of its box.
 #[derive(Debug)]
 struct Supervisor {
     requests: BoxRequests,
     id: RequestId,
     digest: Digest,
     is_dead: AtomicBool,
-    /// Does not hear that it is woken.
-    is_deaf: AtomicBool,
+    /// Fails every `wake`, as a supervisor that does not respond.
+    is_unresponsive: AtomicBool,
     carried_out: AtomicUsize,
 }
 
@@ -28,7 +28,7 @@ impl Supervisors for Supervisor {
     }
 
     fn wake(&self, _: &Scoped, _: &BoxName, id: RequestId) -> Result<(), EngineError> {
-        if self.is_deaf.load(Ordering::SeqCst) {
+        if self.is_unresponsive.load(Ordering::SeqCst) {
             return Err(EngineError::message(ErrorKind::Broken, "no answer"));
         }
         let claim = self.requests.claim(id).unwrap();
@@ -80,7 +80,7 @@ impl Lab {
             id,
             digest: request_digest(id, TEXT),
             is_dead: AtomicBool::new(false),
-            is_deaf: AtomicBool::new(false),
+            is_unresponsive: AtomicBool::new(false),
             carried_out: AtomicUsize::new(0),
         };
         Self { dir, state, supervisor }
@@ -95,7 +95,7 @@ impl Lab {
         self.approvals().answer(&id, &self.supervisor.digest, verdict)
     }
 
-    /// The states of all approvals, also of those that ended.
+    /// Returns the names of the states of all approvals, including closed approvals.
     fn states(&self) -> Vec<&'static str> {
         let query = ApprovalQuery { closed: true, ..ApprovalQuery::default() };
         let all = self.approvals().list(&query).unwrap();
@@ -110,18 +110,18 @@ impl Lab {
         self.dir.path().join("approvals").join(format!("{}.{kind}", self.supervisor.id))
     }
 
-    /// Leaves the claim of a process that was killed before it told the supervisor.
+    /// Creates the claim of a process that was killed before it notified the supervisor.
     fn leave_claim(&self, age: u64) {
         let at = self.state.clock().millis() - age;
         let by = Some(Principal::user(1234));
         let (id, digest) = (self.supervisor.id, self.supervisor.digest);
-        let claim = Answer::of(id, digest, Outcome::Allowed, by, at);
+        let claim = AnswerFile::of(id, digest, ApprovalOutcome::Allowed, by, at);
         assert!(self.approvals().files().put_claim(&claim).unwrap());
     }
 }
 
 #[track_caller]
-fn fails(outcome: Result<(), EngineError>, kind: ErrorKind, part: &str) {
+fn assert_fails(outcome: Result<(), EngineError>, kind: ErrorKind, part: &str) {
     let error = outcome.unwrap_err();
     assert!(error.kind() == kind && error.to_string().contains(part), "{error:?}");
 }
@@ -131,7 +131,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn approvals_with_an_open_question_list_all_that_is_asked_and_its_files_are_private() {
+fn approvals_list_shows_an_open_question_and_its_files_are_private() {
     let lab = Lab::new();
     let [approval] = &lab.open()[..] else { panic!("one approval") };
     assert_eq!((approval.label.as_str(), &approval.state), ("one:1", &ApprovalState::Open));
@@ -146,7 +146,7 @@ fn approvals_with_an_open_question_list_all_that_is_asked_and_its_files_are_priv
 }
 
 #[test]
-fn answer_names_the_principal_and_a_second_answer_is_refused() {
+fn approval_answer_names_the_principal_and_a_second_answer_is_refused() {
     let lab = Lab::new();
     lab.answer(Verdict::Deny).unwrap();
     assert!(lab.open().is_empty());
@@ -158,12 +158,12 @@ fn answer_names_the_principal_and_a_second_answer_is_refused() {
     assert_eq!(mode(&lab.file("answer")), 0o600);
     assert!(!lab.file("claim").exists());
     let text = format!("already answered by {by}");
-    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, &text);
+    assert_fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, &text);
     assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn answers_at_the_same_time_have_exactly_one_winner() {
+fn exactly_one_of_several_concurrent_approval_answers_succeeds() {
     for _ in 0..20 {
         let lab = Lab::new();
         let wins = AtomicUsize::new(0);
@@ -183,62 +183,70 @@ fn answers_at_the_same_time_have_exactly_one_winner() {
 }
 
 #[test]
-fn answer_with_another_digest_is_a_conflict_and_changes_nothing() {
+fn approval_answer_with_another_digest_is_a_conflict_and_changes_nothing() {
     let lab = Lab::new();
     let id = ApprovalId::Request(lab.supervisor.id);
     let other = Digest::of(&[b"other"]);
-    fails(lab.approvals().answer(&id, &other, Verdict::Allow), ErrorKind::Conflict, "else");
+    assert_fails(
+        lab.approvals().answer(&id, &other, Verdict::Allow),
+        ErrorKind::Conflict,
+        "does not match",
+    );
     assert_eq!(lab.states(), ["open"]);
     lab.answer(Verdict::Allow).unwrap();
 }
 
 #[test]
-fn answer_to_a_tampered_file_is_refused() {
+fn approval_answer_to_a_tampered_question_file_is_refused() {
     let lab = Lab::new();
     let text = fs::read_to_string(lab.file("json")).unwrap();
-    // Only the text, or only the digest: the file contradicts itself.
+    // Only the text or only the digest is changed: they do not match.
     let (own, other) = (lab.supervisor.digest, request_digest(lab.supervisor.id, "GET /b"));
     for changed in
         [text.replace(TEXT, "GET /b"), text.replace(&own.to_string(), &other.to_string())]
     {
         fs::write(lab.file("json"), changed).unwrap();
-        fails(lab.answer(Verdict::Allow), ErrorKind::Damaged, "digest");
+        assert_fails(lab.answer(Verdict::Allow), ErrorKind::Damaged, "digest");
         assert_eq!(lab.states(), ["damaged"]);
     }
-    // Both: the supervisor knows what it asked.
+    // Both are changed: the supervisor knows the digest of its question.
     let both = text.replace(TEXT, "GET /b").replace(&own.to_string(), &other.to_string());
     fs::write(lab.file("json"), both).unwrap();
     let id = ApprovalId::Request(lab.supervisor.id);
-    fails(lab.approvals().answer(&id, &other, Verdict::Allow), ErrorKind::Conflict, "else");
+    assert_fails(
+        lab.approvals().answer(&id, &other, Verdict::Allow),
+        ErrorKind::Conflict,
+        "does not match",
+    );
     assert!(!lab.file("claim").exists() && !lab.file("answer").exists());
     assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn claim_of_a_killed_process_is_shown_and_the_next_answer_carries_it_out() {
+fn approval_claim_of_a_killed_process_is_listed_and_carried_out_by_the_next_answer() {
     let lab = Lab::new();
-    lab.leave_claim(CLAIM_TIME + 1000);
+    lab.leave_claim(CLAIM_TIMEOUT + 1000);
     let [approval] = &lab.open()[..] else { panic!("one approval") };
     assert_eq!(approval.state, ApprovalState::Claimed { by: Some(Principal::user(1234)) });
-    fails(lab.answer(Verdict::Deny), ErrorKind::WrongState, "already answered by user:1234");
+    assert_fails(lab.answer(Verdict::Deny), ErrorKind::WrongState, "already answered by user:1234");
     assert_eq!(lab.states(), ["allowed"]);
     assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn claim_that_was_just_made_is_left_to_its_process() {
+fn recent_approval_claim_is_not_carried_out_by_another_process() {
     let lab = Lab::new();
     lab.leave_claim(0);
-    fails(lab.answer(Verdict::Deny), ErrorKind::WrongState, "already answered by user:1234");
+    assert_fails(lab.answer(Verdict::Deny), ErrorKind::WrongState, "already answered by user:1234");
     assert_eq!(lab.states(), ["claimed"]);
     assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn claim_of_a_box_that_died_is_closed_as_gone_and_names_who_answered() {
+fn approval_claim_of_a_dead_box_is_closed_as_gone_and_names_the_person_who_answered() {
     let lab = Lab::new();
-    lab.supervisor.is_deaf.store(true, Ordering::SeqCst);
-    fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
+    lab.supervisor.is_unresponsive.store(true, Ordering::SeqCst);
+    assert_fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
     lab.supervisor.is_dead.store(true, Ordering::SeqCst);
     let [approval] = &lab.open()[..] else { panic!("one approval") };
     assert_eq!(approval.state.name(), "gone");
@@ -247,10 +255,10 @@ fn claim_of_a_box_that_died_is_closed_as_gone_and_names_who_answered() {
 }
 
 #[test]
-fn claim_of_a_box_that_died_after_the_record_is_closed_as_answered() {
+fn recorded_approval_claim_of_a_dead_box_is_closed_as_answered() {
     let lab = Lab::new();
-    lab.supervisor.is_deaf.store(true, Ordering::SeqCst);
-    fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
+    lab.supervisor.is_unresponsive.store(true, Ordering::SeqCst);
+    assert_fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
     let (ledger, bound_to) = (record::open(&lab.state).unwrap(), lab.supervisor.digest);
     let asked = |_| {
         let event = ApprovalAsked { what: TEXT.to_owned(), bound_to };
@@ -268,51 +276,59 @@ fn claim_of_a_box_that_died_after_the_record_is_closed_as_answered() {
 }
 
 #[test]
-fn question_of_a_box_that_died_is_closed_once_and_takes_no_answer() {
+fn question_of_a_dead_box_is_closed_once_and_its_answers_are_refused() {
     let lab = Lab::new();
     lab.supervisor.is_dead.store(true, Ordering::SeqCst);
-    let [approval] = &lab.open()[..] else { panic!("the call that closes it says so") };
+    let [approval] = &lab.open()[..] else { panic!("the call that closes the question lists it") };
     assert_eq!(approval.state.name(), "gone");
     assert!(lab.open().is_empty());
     assert_eq!(lab.states(), ["gone"]);
-    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "not running any more");
+    assert_fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "not running any more");
 }
 
 #[test]
-fn answer_to_a_question_of_a_box_that_died_closes_it() {
+fn approval_answer_to_a_question_of_a_dead_box_closes_the_question() {
     let lab = Lab::new();
     lab.supervisor.is_dead.store(true, Ordering::SeqCst);
-    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "box one is not running any more");
+    assert_fails(
+        lab.answer(Verdict::Allow),
+        ErrorKind::WrongState,
+        "box one is not running any more",
+    );
     assert!(lab.file("answer").exists() && !lab.file("claim").exists());
 }
 
 #[test]
-fn question_after_its_deadline_is_not_listed_and_takes_no_answer() {
+fn question_after_its_deadline_is_not_listed_and_its_answers_are_refused() {
     let lab = Lab::with_deadline(0);
     assert!(lab.open().is_empty());
     assert_eq!(lab.states(), ["expired"]);
-    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "in time");
+    assert_fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "expired");
     assert!(!lab.file("claim").exists());
 }
 
 #[test]
-fn files_that_cannot_be_read_are_listed_as_damaged() {
+fn unreadable_approval_files_are_listed_as_damaged() {
     let lab = Lab::new();
     let dir = lab.dir.path().join("approvals");
     fs::write(dir.join("readme.txt"), "x").unwrap();
     fs::write(dir.join(".half.new"), "x").unwrap();
     fs::write(lab.file("claim"), "{").unwrap();
     assert_eq!(lab.states(), ["damaged", "damaged"]);
-    fails(lab.answer(Verdict::Allow), ErrorKind::Damaged, "claim");
+    assert_fails(lab.answer(Verdict::Allow), ErrorKind::Damaged, "claim");
     fs::remove_file(lab.file("claim")).unwrap();
     fs::remove_file(lab.file("json")).unwrap();
     fs::write(lab.file("answer"), "{}").unwrap();
     assert_eq!(lab.states(), ["damaged", "damaged"]);
-    fails(lab.answer(Verdict::Allow), ErrorKind::NotFound, "nothing waits");
+    assert_fails(
+        lab.answer(Verdict::Allow),
+        ErrorKind::NotFound,
+        "no question with this number waits",
+    );
 }
 
 #[test]
-fn id_has_one_spelling() {
+fn approval_id_has_exactly_one_valid_spelling() {
     let id = RequestId { run: RunId::new(1, 2), number: 3 };
     assert_eq!(id.to_string().parse(), Ok(id));
     for text in ["", "x", "../a-1", "skill:", "skill:../a", "skill:A"] {
@@ -325,12 +341,12 @@ fn id_has_one_spelling() {
 }
 
 #[test]
-fn remove_old_removes_what_ended_long_ago_and_nothing_that_waits() {
+fn remove_old_removes_approvals_closed_long_ago_and_keeps_open_ones() {
     let lab = Lab::new();
     assert_eq!(remove_old(&lab.state, Duration::ZERO, false).unwrap(), 0);
     lab.answer(Verdict::Allow).unwrap();
-    assert_eq!(remove_old(&lab.state, KEPT, false).unwrap(), 0);
-    belljar_testkit::eventually("the answer is older than nothing", || {
+    assert_eq!(remove_old(&lab.state, RETENTION, false).unwrap(), 0);
+    belljar_testkit::eventually("the age of the answer is greater than zero", || {
         remove_old(&lab.state, Duration::ZERO, true).unwrap() == 1
     });
     assert_eq!(lab.states(), ["allowed"]);
@@ -339,7 +355,7 @@ fn remove_old_removes_what_ended_long_ago_and_nothing_that_waits() {
 }
 
 #[test]
-fn answer_of_a_program_is_refused() {
+fn approval_answer_of_a_principal_that_is_not_a_person_is_refused() {
     let lab = Lab::new();
     for principal in ["agent:a", "service:ci", "schedule:nightly"] {
         let caller = Caller { principal: principal.parse().unwrap(), ..Caller::local(0) };
@@ -347,12 +363,12 @@ fn answer_of_a_program_is_refused() {
         let approvals = Approvals::new(&state, &lab.supervisor);
         let id = ApprovalId::Request(lab.supervisor.id);
         let answered = approvals.answer(&id, &lab.supervisor.digest, Verdict::Allow);
-        fails(answered, ErrorKind::Refused, "only a person");
+        assert_fails(answered, ErrorKind::Refused, "only a person");
     }
     assert_eq!(lab.states(), ["open"]);
 }
 
-/// Saves a version of a skill that wants a host, as a model would.
+/// Saves a version of a skill that wants access to a host, as a model would.
 fn save(lab: &Lab, name: &str, host: &str) -> Digest {
     let draft = SkillDraft {
         description: "reads".to_owned(),
@@ -369,7 +385,7 @@ fn save(lab: &Lab, name: &str, host: &str) -> Digest {
 }
 
 #[test]
-fn skill_that_waits_is_listed_and_takes_exactly_one_answer() {
+fn waiting_skill_is_listed_and_accepts_exactly_one_answer() {
     let lab = Lab::new();
     for (name, verdict) in [("yes", Verdict::Allow), ("no", Verdict::Deny)] {
         let digest = save(&lab, name, "api.example.com");
@@ -381,7 +397,7 @@ fn skill_that_waits_is_listed_and_takes_exactly_one_answer() {
         assert!(about.text.contains("wants host api.example.com"), "{}", about.text);
         let other = Digest::of(&[b"other"]);
         let answer = |digest| lab.approvals().answer(&about.id, digest, verdict);
-        fails(answer(&other), ErrorKind::Conflict, "does not wait");
+        assert_fails(answer(&other), ErrorKind::Conflict, "does not wait");
         answer(&digest).unwrap();
         assert!(lab.approvals().list(&query).unwrap().is_empty());
         let again = answer(&digest).unwrap_err();

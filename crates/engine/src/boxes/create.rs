@@ -1,4 +1,4 @@
-//! Making a box from a spec.
+//! Creates named boxes from a spec.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::policy;
 use crate::scope::Scoped;
 use crate::supervisor::setup::Setup;
 
-/// Makes boxes of these names. Relative paths of templates begin at `here`.
+/// Creates one named box per name. Relative paths of templates are relative to `current_dir`.
 ///
-/// What a box could not be started with is found before there is anything to keep.
+/// Options that a box could not be started with are refused before anything is created.
 pub fn create(
     state: &Scoped,
     names: &[BoxName],
     spec: &BoxSpec,
-    here: &Path,
+    current_dir: &Path,
 ) -> Result<Vec<NamedBox>, EngineError> {
     spec.check().kind(ErrorKind::Invalid)?;
     let (ground, source) = match &spec.workspace {
@@ -36,14 +36,15 @@ pub fn create(
             (BoxWorkspace::Nothing, Some(clones::look(state, repo)?))
         }
     };
-    let one = |name: &BoxName| make(state, name, (spec, here), &ground, source.as_ref());
-    names.iter().map(one).collect()
+    let create =
+        |name: &BoxName| create_one(state, name, (spec, current_dir), &ground, source.as_ref());
+    names.iter().map(create).collect()
 }
 
-fn make(
+fn create_one(
     state: &Scoped,
     name: &BoxName,
-    (spec, here): (&BoxSpec, &Path),
+    (spec, current_dir): (&BoxSpec, &Path),
     ground: &BoxWorkspace,
     source: Option<&Source>,
 ) -> Result<NamedBox, EngineError> {
@@ -51,22 +52,23 @@ fn make(
         name: name.clone(),
         created: state.clock().millis(),
         spec: spec.clone(),
-        typed_in: here.to_owned(),
+        typed_in: current_dir.to_owned(),
         ground: ground.clone(),
     };
-    let trial = NamedBox { dir: box_store::place(state).join(name.as_str()), record };
+    let trial = NamedBox { dir: box_store::boxes_dir(state).join(name.as_str()), record };
     let Setup { home, .. } = Setup::of(&trial, state)?;
     let path = source.map_or(ground.path(), |source| Some(source.path()));
     let owner = path.map(owner).transpose()?;
     box_store::create(state, trial.record, owner, |dir, record| {
-        box_store::furnish(&dir.join("home"), &home, owner).kind(ErrorKind::CannotStart)?;
+        box_store::write_home_files(&dir.join("home"), &home, owner)
+            .kind(ErrorKind::CannotStart)?;
         let Some(source) = source else { return Ok(()) };
         record.ground = clone(state, source, spec, name, (&dir.join("repo"), owner))?;
         Ok(())
     })
 }
 
-/// Makes the private clone of a box.
+/// Creates the private clone of a box.
 fn clone(
     state: &Scoped,
     source: &Source,
@@ -76,43 +78,44 @@ fn clone(
 ) -> Result<BoxWorkspace, EngineError> {
     let identity = match &spec.git_identity {
         Some(identity) => identity.clone(),
-        None => source.identity().map_or_else(|| nobody(name), Ok)?,
+        None => source.identity().map_or_else(|| default_identity(name), Ok)?,
     };
     let (branch, uncommitted) = match &spec.workspace {
         WorkspaceSpec::Clone { branch, uncommitted, .. } => (branch.as_deref(), *uncommitted),
         WorkspaceSpec::None | WorkspaceSpec::Directory(_) => (None, false),
     };
-    let wish = CloneSpec { branch, uncommitted, identity: &identity, name };
-    let Cloned { at, remarks } = clones::clone(source, &wish, into, owner)?;
+    let clone_spec = CloneSpec { branch, uncommitted, identity: &identity, name };
+    let Cloned { at, remarks } = clones::clone(source, &clone_spec, into, owner)?;
     for remark in remarks {
         state.notice(&Notice::Outfit(format!("box {name}: {remark}")));
     }
     Ok(BoxWorkspace::Repo(Box::new(at)))
 }
 
-/// Makes a new private clone in `next`, from the user's repository as it is now.
+/// Creates a new private clone in the directory `next`, from the current state of the user's repository.
 pub fn clone_again(
     state: &Scoped,
-    of: &NamedBox,
+    named_box: &NamedBox,
     at: &RepoAt,
     next: &Path,
 ) -> Result<(), EngineError> {
-    let owner = box_store::owner_of(&of.dir.join("repo"));
+    let owner = box_store::owner_of(&named_box.dir.join("repo"));
     let source = clones::look(state, &at.path)?;
     let into = next.join("repo");
-    let ground = clone(state, &source, &of.record.spec, of.name(), (&into, owner))?;
-    let record = BoxRecord { ground, ..of.record.clone() };
+    let ground = clone(state, &source, &named_box.record.spec, named_box.name(), (&into, owner))?;
+    let record = BoxRecord { ground, ..named_box.record.clone() };
     let text = serde_json::to_vec_pretty(&record).kind(ErrorKind::Broken)?;
-    box_store::write_whole(next, "box.json", &text).kind(ErrorKind::Broken)
+    box_store::write_atomically(next, "box.json", &text).kind(ErrorKind::Broken)
 }
 
-/// The author of commits where git is not configured.
-fn nobody(name: &BoxName) -> Result<Identity, EngineError> {
+/// Returns the author of the box's commits if the user has not configured one for git.
+fn default_identity(name: &BoxName) -> Result<Identity, EngineError> {
     let identity = Identity::new(&format!("box {name}"), &format!("{name}@belljar.invalid"));
     identity.kind(ErrorKind::Broken)
 }
 
 fn owner(path: &Path) -> Result<(u32, u32), EngineError> {
-    let meta = path.metadata().context("look at the workspace").kind(ErrorKind::Broken)?;
+    let meta = path.metadata().context("cannot read the owner of the workspace");
+    let meta = meta.kind(ErrorKind::Broken)?;
     Ok((meta.uid(), meta.gid()))
 }

@@ -1,4 +1,4 @@
-//! Removing what nobody needs any more. Work that nobody applied stays.
+//! Garbage collection: removes old boxes, entries of the trash and approvals. Keeps unapplied work.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,92 +13,102 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 
-/// Nobody takes so long to make a box.
-const MAKING: Duration = Duration::from_hours(1);
+/// The maximum time for the creation of a box. Older unfinished boxes are removed.
+const CREATION_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// What is collected.
+/// The options for removing old boxes and old entries of the trash.
 #[derive(Clone, Copy, Debug)]
-pub struct Collect {
+pub struct GcOptions {
     pub older_than: Duration,
     /// Removes nothing and reports what would be removed.
     pub dry_run: bool,
-    /// Also removes boxes with work that nobody applied.
+    /// Also removes boxes with unapplied work.
     pub discard_work: bool,
 }
 
-/// Removes what is older than the given age. `removed` is called for each with a description.
+/// Removes boxes and entries of the trash that are older than the given age.
+///
+/// Calls `removed` with a description of each removed object.
 pub fn collect(
     state: &Scoped,
-    what: Collect,
+    options: GcOptions,
     removed: &mut dyn FnMut(&str) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
-    let old = trash::older_than(state, what.older_than)?;
-    if !what.dry_run {
-        trash::empty(state, &old)?;
+    let old = trash::older_than(state, options.older_than)?;
+    if !options.dry_run {
+        trash::delete(state, &old)?;
     }
     for entry in &old {
         let (kind, name) = (entry.note.what.name(), &entry.note.name);
-        removed(&format!("{kind} {name} ({}) from the trash, for good", entry.note.id))?;
+        removed(&format!("{kind} {name} ({}) permanently from the trash", entry.note.id))?;
     }
     for dir in unfinished(state)? {
-        if !what.dry_run {
+        if !options.dry_run {
             belljar_workspace::remove_tree(&dir)
-                .context("remove a box that was never made")
+                .context("cannot remove an unfinished box")
                 .kind(ErrorKind::Broken)?;
         }
-        removed("what a box that was never finished left")?;
+        removed("the files of an unfinished box")?;
     }
-    for one in NamedBox::all(state)? {
-        if let Some(text) = old_box(state, &one, what)? {
+    for named_box in NamedBox::all(state)? {
+        if let Some(text) = remove_old_box(state, &named_box, options)? {
             removed(&text)?;
         }
     }
-    let approvals = approvals::remove_old(state, approvals::KEPT, what.dry_run)?;
+    let approvals = approvals::remove_old(state, approvals::RETENTION, options.dry_run)?;
     if approvals > 0 {
-        removed(&format!("{approvals} approvals that ended more than 14 days ago"))?;
+        removed(&format!("{approvals} approvals that were closed more than 14 days ago"))?;
     }
     Ok(())
 }
 
-/// Directories of boxes whose making broke off.
+/// Returns the old directories of boxes whose creation did not finish.
 fn unfinished(state: &Scoped) -> Result<Vec<PathBuf>, EngineError> {
-    let Ok(entries) = fs::read_dir(box_store::place(state)) else { return Ok(Vec::new()) };
+    let Ok(entries) = fs::read_dir(box_store::boxes_dir(state)) else { return Ok(Vec::new()) };
     let now = state.clock().now();
     let is_old = |path: &PathBuf| {
-        let made = path.symlink_metadata().and_then(|meta| meta.modified());
-        made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > MAKING))
+        let modified = path.symlink_metadata().and_then(|meta| meta.modified());
+        let age = modified.ok().and_then(|modified| now.duration_since(modified).ok());
+        age.is_some_and(|age| age > CREATION_TIMEOUT)
     };
     let entries = entries.filter_map(Result::ok);
     let hidden = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
     Ok(hidden.map(|entry| entry.path()).filter(is_old).collect())
 }
 
-/// Puts a box that was not used for so long into the trash; what that was.
-fn old_box(state: &Scoped, one: &NamedBox, what: Collect) -> Result<Option<String>, EngineError> {
-    let last = one.run().map_or(one.record.created, |run| {
+/// Moves a stopped box to the trash if its last use is long ago. Returns a description of the box.
+fn remove_old_box(
+    state: &Scoped,
+    named_box: &NamedBox,
+    options: GcOptions,
+) -> Result<Option<String>, EngineError> {
+    let last_use = named_box.run().map_or(named_box.record.created, |run| {
         let took = run.record.result.map_or(0, |result| result.wall_micros / 1000);
         run.record.created.saturating_add(took)
     });
     let now = state.clock().millis();
-    if one.is_up() || u128::from(now.saturating_sub(last)) <= what.older_than.as_millis() {
+    if named_box.is_up()
+        || u128::from(now.saturating_sub(last_use)) <= options.older_than.as_millis()
+    {
         return Ok(None);
     }
-    let _turn = one.turn()?;
-    if one.is_up() {
+    let _lock = named_box.lock_for_change()?;
+    if named_box.is_up() {
         return Ok(None);
     }
-    snapshot::remove_unfinished(one);
-    let name = one.name();
-    let unapplied = unapplied::work(state, one)?;
-    if let Some(unapplied) = unapplied.as_ref().filter(|_| !what.discard_work) {
+    snapshot::remove_unfinished(named_box);
+    let name = named_box.name();
+    let unapplied = unapplied::find(state, named_box)?;
+    if let Some(unapplied) = unapplied.as_ref().filter(|_| !options.discard_work) {
         state.notice(&Notice::Kept(format!(
-            "box {name} is old, and stays: it holds {} that nobody took over (--discard-work takes it along)",
-            unapplied.words()
+            "box {name} is old, but is not removed: it has unapplied work: {}; to remove it, use --discard-work",
+            unapplied.description()
         )));
         return Ok(None);
     }
-    if !what.dry_run {
-        trash::put(state, one, "gc", unapplied.map(|unapplied| unapplied.words().to_owned()))?;
+    if !options.dry_run {
+        let unapplied = unapplied.map(|unapplied| unapplied.description().to_owned());
+        trash::move_box(state, named_box, "gc", unapplied)?;
     }
-    Ok(Some(format!("box {name}; `belljar restore {name}` brings it back for 14 days")))
+    Ok(Some(format!("box {name}; `belljar restore {name}` can restore it for 14 days")))
 }

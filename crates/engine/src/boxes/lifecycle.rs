@@ -1,4 +1,4 @@
-//! Starting, stopping and removing boxes.
+//! Starts, stops and removes named boxes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,51 +9,59 @@ use crate::error::{EngineError, ErrorKind, invalid};
 use crate::scope::Scoped;
 use crate::supervisor::{self, Starting, protocol::ToSupervisor};
 
-/// Longer than any program is waited for after it was asked to end.
+/// How long `stop` waits for a box to stop. The supervisor kills the program earlier than this.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether a box was running when it was to be stopped.
+/// The result of [`stop`]: whether the box was running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
+    /// The box was running and is stopped now.
     Now,
     NotRunning,
 }
 
-/// Starts boxes side by side. Returns the result of each, in order.
+/// Starts boxes in parallel. Returns one result per box, in the order of `boxes`.
 pub fn start(state: &Scoped, boxes: &[NamedBox]) -> Vec<Result<(), EngineError>> {
     let mut by_path: Vec<(usize, &NamedBox)> = boxes.iter().enumerate().collect();
-    // The order of locks: without it two commands could wait for each other.
+    // Boxes are locked in the order of their paths, so that two commands cannot deadlock.
     by_path.sort_by(|(_, left), (_, right)| left.dir.cmp(&right.dir));
-    let mut before: Option<&NamedBox> = None;
+    let mut previous: Option<&NamedBox> = None;
     let mut starting = BTreeMap::new();
-    for (at, one) in by_path {
-        let is_twice = before.replace(one).is_some_and(|before| before.dir == one.dir);
-        let begun = match is_twice {
-            true => Err(invalid(format!("box {} is named twice", one.name()))),
-            false => one.turn().and_then(|turn| Ok((turn, supervisor::start(state, one)?))),
+    for (index, named_box) in by_path {
+        let is_duplicate =
+            previous.replace(named_box).is_some_and(|previous| previous.dir == named_box.dir);
+        let started = match is_duplicate {
+            true => Err(invalid(format!("box {} is named twice; name it once", named_box.name()))),
+            false => named_box
+                .lock_for_change()
+                .and_then(|lock| Ok((lock, supervisor::start(state, named_box)?))),
         };
-        starting.insert(at, begun);
+        starting.insert(index, started);
     }
-    let finish = |(turn, starting): (_, Starting)| starting.finish(state).map(|()| drop(turn));
-    starting.into_values().map(|begun| begun.and_then(finish)).collect()
+    let finish = |(lock, starting): (_, Starting)| starting.finish(state).map(|()| drop(lock));
+    starting.into_values().map(|started| started.and_then(finish)).collect()
 }
 
-/// Stops a box and waits for its end. `now` kills its program instead of asking it.
-pub fn stop(state: &Scoped, one: &NamedBox, now: bool) -> Result<Stopped, EngineError> {
-    let _turn = one.turn()?;
-    if !one.is_up() {
+/// Stops a box and waits until it has stopped. `now` kills the program instead of terminating it.
+pub fn stop(state: &Scoped, named_box: &NamedBox, now: bool) -> Result<Stopped, EngineError> {
+    let _lock = named_box.lock_for_change()?;
+    if !named_box.is_up() {
         return Ok(Stopped::NotRunning);
     }
-    halt(state, one, now)?;
+    halt(state, named_box, now)?;
     Ok(Stopped::Now)
 }
 
-fn halt(state: &Scoped, one: &NamedBox, now: bool) -> Result<(), EngineError> {
-    supervisor::ask(state, one, &ToSupervisor::Stop { now })?;
-    let until = Instant::now() + STOP_TIMEOUT;
-    while one.is_up() {
-        if Instant::now() > until {
-            let text = format!("box {} does not end; `--now` does not ask it", one.name());
+fn halt(state: &Scoped, named_box: &NamedBox, now: bool) -> Result<(), EngineError> {
+    supervisor::ask(state, named_box, &ToSupervisor::Stop { now })?;
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while named_box.is_up() {
+        if Instant::now() > deadline {
+            let text = format!(
+                "box {} did not stop within {} s; use --now to kill it",
+                named_box.name(),
+                STOP_TIMEOUT.as_secs()
+            );
             return Err(EngineError::message(ErrorKind::Broken, text));
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -61,15 +69,15 @@ fn halt(state: &Scoped, one: &NamedBox, now: bool) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Stops a box and moves it to the trash. Work that nobody applied is lost only with `discard_work`.
-pub fn remove(state: &Scoped, one: &NamedBox, discard_work: bool) -> Result<(), EngineError> {
-    let _turn = one.turn()?;
-    let mut unapplied = unapplied::guard(state, one, "down", discard_work)?;
-    if one.is_up() {
-        halt(state, one, false)?;
-        // It may have done more until it ended.
-        unapplied = unapplied::guard(state, one, "down", discard_work)?;
+/// Stops a box and moves it to the trash. Fails if it has unapplied work, unless `discard_work` is true.
+pub fn remove(state: &Scoped, named_box: &NamedBox, discard_work: bool) -> Result<(), EngineError> {
+    let _lock = named_box.lock_for_change()?;
+    let mut unapplied = unapplied::guard(state, named_box, "down", discard_work)?;
+    if named_box.is_up() {
+        halt(state, named_box, false)?;
+        // The program may have changed more files before it stopped.
+        unapplied = unapplied::guard(state, named_box, "down", discard_work)?;
     }
-    trash::put(state, one, "down", unapplied)?;
+    trash::move_box(state, named_box, "down", unapplied)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Changing the network rules of a box, at once and for its next starts.
+//! Changes the network rules of a box, for the current run and for later starts.
 
 use anyhow::Context as _;
 use belljar_model::boxes::{BoxName, NetworkChange};
@@ -8,18 +8,25 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 use crate::supervisor::{self, protocol::ToSupervisor, setup::Setup};
 
-/// Puts other rules into force. Returns whether the box is running, so that they apply now.
-pub fn change(state: &Scoped, name: &BoxName, said: &NetworkChange) -> Result<bool, EngineError> {
-    let _turn = NamedBox::find(state, name)?.turn()?;
-    // Read again: the previous holder of the lock may have changed it.
-    let mut one = NamedBox::find(state, name)?;
-    one.record.spec.network = Some(said.clone());
-    let running = one.is_up();
-    if running {
-        supervisor::ask(state, &one, &ToSupervisor::SetNetwork(said.clone()))?;
+/// Changes the network rules of a box. Returns true if the box is running and uses the new rules now.
+pub fn change_network(
+    state: &Scoped,
+    name: &BoxName,
+    change: &NetworkChange,
+) -> Result<bool, EngineError> {
+    let _lock = NamedBox::find(state, name)?.lock_for_change()?;
+    // Load the box again: the previous holder of the lock may have changed its record.
+    let mut changed = NamedBox::find(state, name)?;
+    changed.record.spec.network = Some(change.clone());
+    let is_running = changed.is_up();
+    if is_running {
+        supervisor::ask(state, &changed, &ToSupervisor::SetNetwork(change.clone()))?;
     } else {
-        Setup::of(&one, state)?; // rules that the box could not be started with are not kept
+        Setup::of(&changed, state)?; // refuses rules that the box could not be started with
     }
-    one.save().context("keep the rules for the next start").kind(ErrorKind::Broken)?;
-    Ok(running)
+    changed
+        .save()
+        .context("cannot save the network rules for the next start")
+        .kind(ErrorKind::Broken)?;
+    Ok(is_running)
 }

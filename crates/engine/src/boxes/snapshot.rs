@@ -1,4 +1,4 @@
-//! Copies of all that a box holds, kept beside it under a tag.
+//! Snapshots: copies of the contents of a box, stored in the directory of the box under a tag.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -21,48 +21,50 @@ use crate::supervisor::{
     protocol::{FromSupervisor, ToSupervisor},
 };
 
-/// What a snapshot is called.
+/// The name of a snapshot.
 pub type Tag = BoxName;
 
-/// The content of `snapshot.json`.
+/// The content of `snapshot.json`, which describes a snapshot.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Snapshot {
     pub tag: Tag,
-    /// Milliseconds since the Unix epoch.
+    /// The time of the snapshot in milliseconds since the Unix epoch.
     pub when: u64,
-    /// Whether the box was at work; it was stopped for the moment of the copy.
+    /// Whether the box was running. It was paused during the copy.
     pub running: bool,
 }
 
-/// Where the snapshots of a box are.
-fn place(of: &NamedBox) -> PathBuf {
-    of.dir.join("snapshots")
+/// Returns the directory that contains the snapshots of a box.
+fn snapshots_dir(named_box: &NamedBox) -> PathBuf {
+    named_box.dir.join("snapshots")
 }
 
-/// The snapshot of this tag.
-pub fn find(of: &NamedBox, tag: &Tag) -> Result<PathBuf, EngineError> {
-    let dir = place(of).join(tag.as_str());
+/// Returns the directory of the snapshot with this tag.
+pub fn find(named_box: &NamedBox, tag: &Tag) -> Result<PathBuf, EngineError> {
+    let dir = snapshots_dir(named_box).join(tag.as_str());
     if dir.is_dir() {
         return Ok(dir);
     }
-    let name = of.name();
+    let name = named_box.name();
     Err(invalid(format!(
-        "box {name} has no snapshot {tag}; `belljar snapshot {name} --list` shows those there are"
+        "box {name} has no snapshot {tag}; `belljar snapshot {name} --list` shows all snapshots"
     )))
 }
 
-/// What the box worked on when the snapshot was taken: a clone may have been made anew since.
-pub fn ground(state: &Scoped, dir: &Path) -> Option<BoxWorkspace> {
+/// Returns the workspace that the box had at the time of a snapshot. A later clone is another workspace.
+pub fn workspace_at_snapshot(state: &Scoped, dir: &Path) -> Option<BoxWorkspace> {
     let text = fs::read(dir.join("box.json")).ok()?;
     let home = state.host().user_home();
     box_store::read_record(&text, home.as_deref()).ok().map(|record| record.ground)
 }
 
-/// All snapshots of a box that can be read, oldest first. The others are reported as damaged.
-pub fn all(state: &Scoped, of: &NamedBox) -> Result<Vec<Snapshot>, EngineError> {
-    let entries = match fs::read_dir(place(of)) {
+/// Returns the snapshots of a box, oldest first. Sends a notice for each damaged snapshot.
+pub fn all(state: &Scoped, named_box: &NamedBox) -> Result<Vec<Snapshot>, EngineError> {
+    let entries = match fs::read_dir(snapshots_dir(named_box)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.context("list the snapshots").kind(ErrorKind::Broken)?,
+        entries => {
+            entries.context("cannot list the snapshots of the box").kind(ErrorKind::Broken)?
+        }
     };
     let load = |dir: &Path| -> anyhow::Result<Snapshot> {
         Ok(serde_json::from_slice(&fs::read(dir.join("snapshot.json"))?)?)
@@ -85,45 +87,52 @@ fn is_unfinished(entry: &fs::DirEntry) -> bool {
     entry.file_name().as_encoded_bytes().starts_with(b".")
 }
 
-/// Copies all that a box holds. The caller has its turn.
-pub fn take(state: &Scoped, of: &NamedBox, tag: &Tag) -> Result<(), EngineError> {
-    let to = place(of).join(tag.as_str());
+/// Takes a snapshot of a box. The caller must hold the [`box_store::ChangeLock`] of the box.
+pub fn take(state: &Scoped, named_box: &NamedBox, tag: &Tag) -> Result<(), EngineError> {
+    let to = snapshots_dir(named_box).join(tag.as_str());
     if to.exists() {
-        return Err(invalid(format!("box {} has a snapshot {tag} already", of.name())));
+        return Err(invalid(format!(
+            "box {} has a snapshot {tag} already; choose another tag",
+            named_box.name()
+        )));
     }
-    let event = BoxSnapshot { name: of.name().to_string(), tag: tag.to_string() };
+    let event = BoxSnapshot { name: named_box.name().to_string(), tag: tag.to_string() };
     record::fact(state, event)?;
-    remove_unfinished(of);
+    remove_unfinished(named_box);
     let (id, _) = state.new_id()?;
-    let new = place(of).join(format!(".new-{id}"));
-    let paused = still(state, of)?;
+    let new = snapshots_dir(named_box).join(format!(".new-{id}"));
+    let paused = pause(state, named_box)?;
     let taken = || -> anyhow::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
-        parts::copy(&of.dir, &parts::KEPT, &new)?;
-        parts::copy(&of.dir, &["box.json"], &new)?;
+        parts::copy(&named_box.dir, &parts::COPIED, &new)?;
+        parts::copy(&named_box.dir, &["box.json"], &new)?;
         let when = state.clock().millis();
-        let note = Snapshot { tag: tag.clone(), when, running: paused.is_some() };
-        box_store::write_whole(&new, "snapshot.json", &serde_json::to_vec_pretty(&note)?)?;
-        trash::shift(&new, &to)
+        let snapshot = Snapshot { tag: tag.clone(), when, running: paused.is_some() };
+        let text = serde_json::to_vec_pretty(&snapshot)?;
+        box_store::write_atomically(&new, "snapshot.json", &text)?;
+        trash::move_path(&new, &to)
     };
-    taken().with_context(|| format!("copy box {}", of.name())).kind(ErrorKind::Broken)
+    taken().with_context(|| format!("cannot copy box {}", named_box.name())).kind(ErrorKind::Broken)
 }
 
-/// Removes copies that broke off. The caller has the turn of the box.
-pub fn remove_unfinished(of: &NamedBox) {
-    let Ok(entries) = fs::read_dir(place(of)) else { return };
+/// Removes unfinished snapshots of a box. The caller must hold the [`box_store::ChangeLock`] of the box.
+pub fn remove_unfinished(named_box: &NamedBox) {
+    let Ok(entries) = fs::read_dir(snapshots_dir(named_box)) else { return };
     for entry in entries.filter_map(Result::ok).filter(is_unfinished) {
-        belljar_workspace::remove_tree(&entry.path()).ok(); // tried again next time
+        belljar_workspace::remove_tree(&entry.path()).ok(); // the next snapshot retries
     }
 }
 
-/// Keeps a box still for as long as the value is there, if it is at work.
-pub fn still(state: &Scoped, of: &NamedBox) -> Result<Option<UnixStream>, EngineError> {
-    if !of.is_up() {
+/// Pauses a running box until the returned value is dropped. Returns `None` if the box is not running.
+pub fn pause(state: &Scoped, named_box: &NamedBox) -> Result<Option<UnixStream>, EngineError> {
+    if !named_box.is_up() {
         return Ok(None);
     }
-    match supervisor::call(state, of, &ToSupervisor::Pause, None)? {
+    match supervisor::call(state, named_box, &ToSupervisor::Pause, None)? {
         (connection, FromSupervisor::Ok) => Ok(Some(connection)),
-        _ => Err(invalid(format!("box {} cannot be paused; `belljar stop` it first", of.name()))),
+        _ => Err(invalid(format!(
+            "cannot pause box {}; stop it first with `belljar stop`",
+            named_box.name()
+        ))),
     }
 }

@@ -1,4 +1,4 @@
-//! What would be lost if a box went: what it changed and nobody took over.
+//! Finds unapplied work: changes and commits that exist only in a box and would be lost with it.
 
 use belljar_model::boxes::BoxWorkspace;
 use belljar_model::{RepoAt, display};
@@ -11,85 +11,90 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 use crate::store::is_empty;
 
-/// So many paths are named.
-const NAMED: usize = 5;
+/// The maximum number of changed paths in a description.
+const MAX_PATHS: usize = 5;
 
-/// Work that only the box holds.
+/// A description of the unapplied work of a box.
 #[derive(Debug)]
 pub struct Unapplied {
-    words: String,
+    description: String,
 }
 
 impl Unapplied {
-    /// What it is, for a sentence.
-    pub fn words(&self) -> &str {
-        &self.words
+    /// Returns the description, such as `2 changes (a.txt, b.txt)`.
+    pub fn description(&self) -> &str {
+        &self.description
     }
 
-    /// Refuses to lose it.
-    pub fn refuse(&self, of: &NamedBox, wanted: &str) -> EngineError {
-        let name = of.name();
+    /// Returns the error of a command that would lose the unapplied work.
+    pub fn refusal(&self, named_box: &NamedBox, command: &str) -> EngineError {
+        let name = named_box.name();
         invalid(format!(
-            "box {name} holds {} that nobody took over, so {wanted} is refused: look with `belljar diff {name}`, take it with `belljar apply {name}`, or say --discard-work (`belljar restore` brings it back for 14 days)",
-            self.words
+            "`belljar {command}` would discard the unapplied work of box {name}: {}; show it with `belljar diff {name}`, apply it with `belljar apply {name}`, or use --discard-work (`belljar restore` can restore it for 14 days)",
+            self.description
         ))
     }
 }
 
-/// What the box holds that the host does not. A box that is at work is looked at as it is now.
-pub fn work(state: &Scoped, of: &NamedBox) -> Result<Option<Unapplied>, EngineError> {
-    match &of.record.ground {
+/// Returns the work of a box that is not on the host. For a running box, this is the work so far.
+pub fn find(state: &Scoped, named_box: &NamedBox) -> Result<Option<Unapplied>, EngineError> {
+    match &named_box.record.ground {
         BoxWorkspace::Nothing => Ok(None),
-        BoxWorkspace::Directory { .. } => Ok(overlay(state, of)),
-        BoxWorkspace::Repo(at) => Ok(cloned(state, of, at)),
+        BoxWorkspace::Directory { .. } => Ok(overlay(state, named_box)),
+        BoxWorkspace::Repo(at) => Ok(cloned(state, named_box, at)),
     }
 }
 
-/// Refuses what would lose work, unless that was said. Returns what would be lost, for the record.
+/// Fails if a box has unapplied work, unless `discard_work` is true.
+///
+/// Returns a description of the unapplied work for the ledger, or `None` if there is none.
 pub fn guard(
     state: &Scoped,
-    of: &NamedBox,
-    wanted: &str,
+    named_box: &NamedBox,
+    command: &str,
     discard_work: bool,
 ) -> Result<Option<String>, EngineError> {
-    match work(state, of)? {
-        Some(unapplied) if !discard_work => Err(unapplied.refuse(of, wanted)),
-        unapplied => Ok(unapplied.map(|unapplied| unapplied.words)),
+    match find(state, named_box)? {
+        Some(unapplied) if !discard_work => Err(unapplied.refusal(named_box, command)),
+        unapplied => Ok(unapplied.map(|unapplied| unapplied.description)),
     }
 }
 
-fn overlay(state: &Scoped, of: &NamedBox) -> Option<Unapplied> {
-    if is_empty(&of.dir.join("upper")) {
+fn overlay(state: &Scoped, named_box: &NamedBox) -> Option<Unapplied> {
+    if is_empty(&named_box.dir.join("upper")) {
         return None;
     }
     let read = || -> Result<Option<Unapplied>, EngineError> {
-        let run = of.run().ok_or_else(|| invalid("the record of its run is gone"))?;
-        let (layers, changes) = changes::look(state, &run, of.is_up())?;
+        let run =
+            named_box.run().ok_or_else(|| invalid("the record of the latest run is missing"))?;
+        let (layers, changes) = changes::read_current(state, &run, named_box.is_up())?;
         let left = unapplied(&layers, &changes).kind(ErrorKind::Broken)?;
-        let too_long: u64 = changes.too_long().iter().map(|it| it.names).sum();
+        let too_long: u64 = changes.too_long().iter().map(|directory| directory.names).sum();
         let count = left.len() as u64 + too_long;
-        Ok((count > 0).then(|| Unapplied { words: words(&left, count) }))
+        Ok((count > 0).then(|| Unapplied { description: describe(&left, count) }))
     };
-    // What cannot be read is not known to be nothing.
+    // Unreadable changes count as unapplied work.
     read().unwrap_or_else(|failure| {
         let why = display::safe_line(format!("{failure:#}")).to_string();
-        Some(Unapplied { words: format!("changes that cannot be read ({why})") })
+        Some(Unapplied { description: format!("changes that cannot be read ({why})") })
     })
 }
 
-/// Commits and files of a private clone that the user's repository does not have.
-fn cloned(state: &Scoped, of: &NamedBox, at: &RepoAt) -> Option<Unapplied> {
-    match clones::has_work(state, of.name(), at, &of.dir.join("repo")) {
-        Ok(work) => work.and_then(|work| work.would_lose()).map(|words| Unapplied { words }),
+/// Describes the commits and files of a private clone that the user's repository does not have.
+fn cloned(state: &Scoped, named_box: &NamedBox, at: &RepoAt) -> Option<Unapplied> {
+    match clones::has_work(state, named_box.name(), at, &named_box.dir.join("repo")) {
+        Ok(work) => {
+            work.and_then(|work| work.would_lose()).map(|description| Unapplied { description })
+        }
         Err(failure) => {
             let why = display::safe_line(format!("{failure:#}")).to_string();
-            Some(Unapplied { words: format!("a clone that cannot be read ({why})") })
+            Some(Unapplied { description: format!("a clone that cannot be read ({why})") })
         }
     }
 }
 
-fn words(left: &[&Change], count: u64) -> String {
-    let paths = left.iter().take(NAMED);
+fn describe(left: &[&Change], count: u64) -> String {
+    let paths = left.iter().take(MAX_PATHS);
     let paths: Vec<String> =
         paths.map(|change| display::safe(change.path.as_bytes()).to_string()).collect();
     let more = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(paths.len());

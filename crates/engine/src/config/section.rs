@@ -1,18 +1,18 @@
-//! New sections for TOML files that people write.
+//! Formats new sections to append to TOML files that people edit.
 //!
-//! `toml_edit` writes a section; the text of the file is not written again, because reading and writing
-//! a whole file with `toml_edit` changes line ends of Windows and the order of dotted keys.
+//! Only the new section is formatted with `toml_edit`. The existing text is kept as it is, because
+//! formatting a whole file with `toml_edit` changes CRLF line ends and the order of dotted keys.
 
 use toml_edit::{DocumentMut, Item, Table, TomlError, Value};
 
-/// The text of a section with the heading `[outer.inner]`.
+/// Returns the text of a TOML section with the heading `[outer.inner]`.
 pub fn section([outer, inner]: [&str; 2], table: Table) -> String {
     let mut document = DocumentMut::new();
     document.insert(outer, Item::Table(parent(inner, Item::Table(table))));
     document.to_string()
 }
 
-/// A table that has no heading of its own, with one item in it.
+/// Returns a table without a heading of its own that contains one item.
 pub fn parent(name: &str, item: Item) -> Table {
     let mut table = Table::new();
     table.set_implicit(true);
@@ -20,14 +20,14 @@ pub fn parent(name: &str, item: Item) -> Table {
     table
 }
 
-/// A string on one line, whatever it holds: people read it before it is written.
+/// Returns a TOML string on one line, with all control characters escaped.
 pub fn one_line(text: &str) -> Result<Value, TomlError> {
-    // Escapes of JSON mean the same in TOML, which also wants one for DEL.
+    // The escapes of JSON are valid in TOML, which requires an escape for DEL as well.
     let quoted = serde_json::Value::from(text).to_string();
     quoted.replace('\u{7f}', "\\u007f").parse()
 }
 
-/// A file's text with sections behind it, after one empty line.
+/// Returns the text of a file with new sections appended after one empty line.
 pub fn appended(old: &str, sections: &str) -> String {
     let gap = match old {
         _ if old.trim_end().is_empty() => "",
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_appended_after_one_empty_line() {
+    fn appended_puts_one_empty_line_before_the_new_sections() {
         for (old, expected) in [
             ("", ""),
             ("\n", "\n"),
@@ -57,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn names_in_a_heading_are_quoted_where_toml_wants_it() {
+    fn section_quotes_names_that_are_not_bare_toml_keys() {
         for (name, expected) in [("a-b_1", "[api.a-b_1]\n"), ("a.b", "[api.\"a.b\"]\n")] {
             assert_eq!(section(["api", name], Table::new()), expected);
         }
     }
 
     #[test]
-    fn a_string_stays_on_one_line_and_keeps_its_content() {
+    fn one_line_keeps_the_text_and_escapes_line_breaks() {
         for text in ["", "a\"\nb = 1", "\\", "\u{7f}\u{1b}", "é\u{2028}", "]\n[code]\nyolo = true"]
         {
             let value = one_line(text).unwrap();

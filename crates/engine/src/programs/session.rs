@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::overlay;
 use super::pool::WarmPool;
-use crate::box_store::give;
+use crate::box_store::set_owner;
 use crate::error::EngineError;
 use crate::scope::Scoped;
 use crate::store::Run;
@@ -66,7 +66,7 @@ impl ProgramSession {
         let (dir, lock) = lock::make(&sessions(state), &id.to_string())?;
         let upper = dir.join("upper");
         DirBuilder::new().mode(0o755).create(&upper).context("make the workspace of a session")?;
-        give(&[&dir, &upper], None)?;
+        set_owner(&[&dir, &upper], None)?;
         Ok(Self::new(state, Place::Scratch { dir }, None, None, Some(lock)))
     }
 

@@ -232,7 +232,7 @@ fn went(outcome: &RequestFinished) -> String {
         (None, None) => "closed".to_owned(),
     };
     let (sent, received) = (size(outcome.sent_bytes), size(outcome.received_bytes));
-    format!("{how}  out {sent}, in {received}, {}", moment::span(outcome.micros))
+    format!("{how}  out {sent}, in {received}, {}", moment::duration(outcome.micros))
 }
 
 /// By which rule and with which secrets.

@@ -170,7 +170,7 @@ fn known(event: &Event) -> String {
         Event::KeyRotated(rotated) => format!("now {}", short(&rotated.new)),
         Event::TraceSpan(span) => {
             let micros = span.end.saturating_sub(span.start) / 1000;
-            format!("{}, {}, {}", short(&span.name), moment::span(micros), short(&span.status))
+            format!("{}, {}, {}", short(&span.name), moment::duration(micros), short(&span.status))
         }
     }
 }
@@ -214,7 +214,7 @@ fn ended(run: &RunEnded) -> String {
         None => String::new(),
     };
     let (out, err) = (wrote("stdout", &run.stdout), wrote("stderr", &run.stderr));
-    format!("{how} after {}{out}{err}", moment::span(run.wall_micros))
+    format!("{how} after {}{out}{err}", moment::duration(run.wall_micros))
 }
 
 fn applied(done: &WorkspaceApplied) -> String {
@@ -241,7 +241,7 @@ fn finished(request: &RequestFinished) -> String {
         (None, None) => "no answer".to_owned(),
     };
     let (sent, received) = (size(request.sent_bytes), size(request.received_bytes));
-    format!("{how}, sent {sent}, got {received}, {}", moment::span(request.micros))
+    format!("{how}, sent {sent}, got {received}, {}", moment::duration(request.micros))
 }
 
 fn also(text: Option<&str>) -> String {

@@ -1,4 +1,4 @@
-//! Review of boxes that work on a private clone: commits on a branch, never files.
+//! Review of boxes whose workspace is a private clone: applies commits on a branch instead of files.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -6,7 +6,7 @@ use belljar_ledger::{BoxDiscarded, WorkspaceApplied};
 use belljar_model::boxes::BoxWorkspace;
 use belljar_model::{RepoAt, RunId};
 
-use crate::box_store::trash::{Note, What};
+use crate::box_store::trash::{TrashKind, TrashNote};
 use crate::box_store::{NamedBox, parts};
 use crate::boxes::{clone_again, unapplied};
 use crate::clones::{self, Work};
@@ -16,49 +16,52 @@ use crate::record::{self, Applying};
 use crate::scope::Scoped;
 use crate::supervisor::setup;
 
-/// What the box did in its clone, with the marks of the rules in force now.
+/// Reads the work of a box in its private clone. Marks files that the current `Edit` rules deny.
 pub fn read<'b>(
     state: &Scoped,
-    of: &'b NamedBox,
+    named_box: &'b NamedBox,
 ) -> Result<(&'b RepoAt, Option<Work>), EngineError> {
-    let BoxWorkspace::Repo(at) = &of.record.ground else {
-        return Err(invalid(format!("box {} has no clone", of.name())));
+    let BoxWorkspace::Repo(at) = &named_box.record.ground else {
+        return Err(invalid(format!("box {} has no private clone", named_box.name())));
     };
-    let mut work = clones::has_work(state, of.name(), at, &of.dir.join("repo"))?;
-    let permissions = setup::permissions(state, of)?;
+    let mut work = clones::has_work(state, named_box.name(), at, &named_box.dir.join("repo"))?;
+    let permissions = setup::permissions(state, named_box)?;
     if let Some(work) = &mut work {
         work.deny(&|path| {
             let rule = permissions.denies_edit(path.as_os_str().as_bytes())?;
-            Some(format!("the rule {rule} keeps it as it is"))
+            Some(format!("the rule {rule} denies changes of this file"))
         });
     }
     Ok((at, work))
 }
 
-/// Puts the work into the user's repository, once that is on record.
-pub fn take(
+/// Copies the work of a box to a branch of the user's repository, and records that in the ledger.
+pub fn apply(
     state: &Scoped,
-    of: &NamedBox,
+    named_box: &NamedBox,
     at: &RepoAt,
     work: &Work,
     branch: &str,
 ) -> Result<(), EngineError> {
-    let run = of.run().map(|run| run.id());
-    let run = run.ok_or_else(|| invalid(format!("box {} was never started", of.name())))?;
+    let run = named_box.run().map(|run| run.id());
+    let run = run.ok_or_else(|| {
+        invalid(format!("box {} was never started, so it has no work", named_box.name()))
+    })?;
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     let files = work.files.len() as u64;
     let applying = Applying::begin(&ledger, run, files)?;
-    let taken = clones::keep(at, work, of.name()).and_then(|()| clones::branch(at, work, branch));
-    let recorded = match &taken {
+    let applied =
+        clones::keep(at, work, named_box.name()).and_then(|()| clones::branch(at, work, branch));
+    let recorded = match &applied {
         Ok(()) => applying.done(WorkspaceApplied { taken: files, held_back: 0, error: None }),
         Err(failure) => applying.failed(failure.inner()),
     };
     if let Err(error) = recorded {
         state.notice(&Notice::NotRecorded(format!(
-            "what came of it is not on record; `belljar runs` will show it: {error}"
+            "cannot record the result of the apply: {error}; `belljar runs` shows that the run needs attention"
         )));
     }
-    taken?;
+    applied?;
     settle(state, run, "the operator applied its work")
 }
 
@@ -67,26 +70,30 @@ fn settle(state: &Scoped, run: RunId, why: &str) -> Result<(), EngineError> {
     record::settle(&ledger, state, run, why).kind(ErrorKind::Broken)
 }
 
-/// Moves the clone to the trash and makes a new one. Returns false if there was nothing to discard.
-pub fn discard(state: &Scoped, of: &NamedBox, discard_work: bool) -> Result<bool, EngineError> {
-    let name = of.name();
-    let _turn = of.turn_while_down("discard")?;
-    let BoxWorkspace::Repo(at) = &of.record.ground else { return Ok(false) };
-    let unapplied = unapplied::guard(state, of, "discard", discard_work)?;
+/// Moves the private clone to the trash and creates a new one. Returns false if the clone has no work.
+pub fn discard(
+    state: &Scoped,
+    named_box: &NamedBox,
+    discard_work: bool,
+) -> Result<bool, EngineError> {
+    let name = named_box.name();
+    let _lock = named_box.lock_while_stopped("discard")?;
+    let BoxWorkspace::Repo(at) = &named_box.record.ground else { return Ok(false) };
+    let unapplied = unapplied::guard(state, named_box, "discard", discard_work)?;
     if unapplied.is_none() {
         return Ok(false);
     }
-    let note = Note::new(state, name, What::Changes, "discard", unapplied)?;
+    let note = TrashNote::new(state, name, TrashKind::Changes, "discard", unapplied)?;
     let event = BoxDiscarded {
         name: name.to_string(),
-        trash: note.place(),
+        trash: note.directory_name(),
         unapplied: note.unapplied.clone(),
     };
     record::fact(state, event)?;
-    let next = parts::prepare(of)?;
-    clone_again(state, of, at, &next)?;
-    parts::exchange(of, &["repo"], note)?;
-    if let Some(run) = of.run() {
+    let next = parts::prepare(named_box)?;
+    clone_again(state, named_box, at, &next)?;
+    parts::exchange(named_box, &["repo"], note)?;
+    if let Some(run) = named_box.run() {
         settle(state, run.id(), "the operator discarded its work")?;
     }
     Ok(true)

@@ -1,4 +1,4 @@
-//! Lists of runs: those with a directory, and on request those that only the ledger knows.
+//! Lists runs: the runs with a directory, and on request the runs that only the ledger has.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,12 +12,12 @@ use crate::record::runs::{self, KnownPurposes, Purposes, RecordedRun};
 use crate::scope::Scoped;
 use crate::store::Run;
 
-/// A run in a list.
+/// A run in the list of runs.
 #[derive(Debug)]
 pub enum ListedRun {
-    /// A run with a directory. Its purpose is unknown if the ledger does not name it.
+    /// A run with a directory. The purpose is `None` if the ledger has no purpose of the run.
     Kept { run: Box<Run>, purpose: Option<Purpose> },
-    /// A run that left only events: a call, a clone reader, or a run that was pruned.
+    /// A run without a directory that the ledger has: a call, a clone reader, or a pruned run.
     Recorded { run: RecordedRun, state: RunState },
 }
 
@@ -37,12 +37,14 @@ impl ListedRun {
     }
 }
 
-/// Lists runs, newest first. Without `purposes`, the kept runs that a user started; boxes have a list
-/// of their own. With `purposes`, every run that the ledger has of them.
+/// Lists runs, newest first.
+///
+/// Without `purposes`, lists the runs that a user started and that have a directory; runs of named boxes
+/// are not included. With `purposes`, lists all runs in the ledger with one of these purposes.
 pub fn list(state: &Scoped, purposes: Option<&Purposes>) -> Result<Vec<ListedRun>, EngineError> {
     let mut kept = state.store().runs().kind(ErrorKind::Broken)?;
     let Some(purposes) = purposes else {
-        // A damaged ledger hides no run: its purpose is unknown then.
+        // If the ledger is damaged, all runs are listed with an unknown purpose.
         let reader = runs::reader(state).ok().flatten();
         let purpose = |run: &Run, known: &mut KnownPurposes| {
             reader.as_ref().and_then(|reader| known.of(reader, run.id()).ok().flatten())
@@ -52,7 +54,7 @@ pub fn list(state: &Scoped, purposes: Option<&Purposes>) -> Result<Vec<ListedRun
     let Some(reader) = runs::reader(state).kind(ErrorKind::Broken)? else { return Ok(Vec::new()) };
     kept.extend(box_store::runs(state));
     let mut seen = BTreeSet::new();
-    kept.retain(|run| seen.insert(run.id())); // a fork has the run of its origin
+    kept.retain(|run| seen.insert(run.id())); // the copy of a box can have the same run id
     let mut all = chosen(kept, purposes, |run, known| known.of(&reader, run.id()).ok().flatten());
     all.extend(recorded(state, &reader, purposes, &seen)?);
     all.sort_by_key(|run| Reverse(run.id()));
@@ -72,7 +74,7 @@ fn chosen(
     kept.into_iter().filter_map(listed).collect()
 }
 
-/// The runs that have no directory.
+/// Returns the runs in the ledger that have no directory.
 fn recorded(
     state: &Scoped,
     reader: &Reader,

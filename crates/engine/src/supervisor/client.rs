@@ -161,7 +161,7 @@ pub struct OfNamedBoxes;
 
 impl Supervisors for OfNamedBoxes {
     fn is_alive(&self, state: &Scoped, name: &BoxName, run: RunId) -> bool {
-        let dir = box_store::place(state).join(name.as_str());
+        let dir = box_store::boxes_dir(state).join(name.as_str());
         lock::is_held(&dir.join("lock"))
             && Run::load(&dir).is_ok_and(|newest| newest.record.id == run)
     }

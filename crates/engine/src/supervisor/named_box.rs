@@ -183,7 +183,12 @@ impl StartedBox {
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match setup::permissions(state, of) {
                 Ok(permissions) => {
-                    changes::take_over(&mut run, state, ended.recorder.ledger(), &permissions);
+                    changes::apply_in_direct_mode(
+                        &mut run,
+                        state,
+                        ended.recorder.ledger(),
+                        &permissions,
+                    );
                 }
                 Err(error) => state.failed(error.inner()),
             }

@@ -58,7 +58,7 @@ impl Setup {
             permissions: &config.permissions(&spec.template),
             state,
             workspace: inside.as_deref(),
-            hosts_programs: said.rootfs.is_none() && known.rootfs.is_none(),
+            has_host_programs: said.rootfs.is_none() && known.rootfs.is_none(),
             runs_agent: spec.program.is_none(),
         })?;
         for remark in &outfit.remarks {
@@ -67,14 +67,14 @@ impl Setup {
         let config = config.with_secrets(outfit.secrets);
         let unbounded = [said.timeout.is_none(), said.output.is_none()];
         let mut base =
-            known.with(outfit.said).and_then(|it| it.with(said)).kind(ErrorKind::Invalid)?;
+            known.with(outfit.overrides).and_then(|it| it.with(said)).kind(ErrorKind::Invalid)?;
         base = base.anchored(typed_in, host.user_home().as_deref());
         unbind(&mut base, unbounded);
         let template =
             spec.network.as_ref().map_or_else(|| base.clone(), |said| said.onto(base.clone()));
         refuse_own_program(host, &template, workspace)?;
         let network_config = NetworkConfig::of_box(&template, &config, state)?;
-        let own = if of.run().is_some() { outfit.again } else { outfit.argv };
+        let own = if of.run().is_some() { outfit.argv_again } else { outfit.argv };
         let argv = match &spec.program {
             None if own.is_empty() => vec![OsString::from(shell())],
             None => own,

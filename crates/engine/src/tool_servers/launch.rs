@@ -136,10 +136,10 @@ fn of_program(
         permissions: &permissions,
         state,
         workspace: None,
-        hosts_programs: true,
+        has_host_programs: true,
         runs_agent: false,
     })?;
-    let deny = Overrides { deny: denied.said.deny, ..Overrides::default() };
+    let deny = Overrides { deny: denied.overrides.deny, ..Overrides::default() };
     let own = Overrides {
         env: server.env.clone(),
         allow: server.allow.clone(),

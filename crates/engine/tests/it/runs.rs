@@ -51,7 +51,7 @@ fn a_run_is_found_by_id_beginning_and_name() {
     let shared: String =
         first.chars().zip(third.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
     assert!(shared.len() >= 4, "ids begin with the time: {first} {third}");
-    not_found(&bench, Some(&shared[..4]), ErrorKind::Invalid, "write more of it");
+    not_found(&bench, Some(&shared[..4]), ErrorKind::Invalid, "use a longer prefix");
     not_found(&bench, Some("no-such-run"), ErrorKind::NotFound, "there is no run");
     not_found(&bench, Some(""), ErrorKind::NotFound, "there is no run");
     assert_eq!(discard(&bench, "same"), second, "the newest of that name");

@@ -89,7 +89,7 @@ fn line(args: &ReplayArgs, row: &Row, entry: &Entry, step: &Step) -> Result<Stri
         }
         return print::json_line(&told).kind(ErrorKind::Broken);
     }
-    let offset = format!("+{}", moment::span(step.offset / 1000));
+    let offset = format!("+{}", moment::duration(step.offset / 1000));
     let indent = "  ".repeat(step.depth.min(8));
     let (kind, words) = (&entry.kind, sentences::words(entry));
     if !print::colour() {

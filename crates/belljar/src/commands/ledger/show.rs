@@ -101,7 +101,7 @@ fn head(row: &Row, entry: &Entry) -> String {
     let about =
         about.map_or("of a kind that this version does not know", |(_, about)| about.trim());
     let previous = entry.previous.map_or("none".to_owned(), |hash| hash.to_string());
-    let up = moment::span(entry.moment.uptime / 1000);
+    let up = moment::duration(entry.moment.uptime / 1000);
     let boot = hex::encode(entry.moment.boot);
     format!(
         "event {} {}\n{about}\n\n  hash           {}\n  previous       {previous}\n  run            {run}\n  actor          {}\n  time           {}\n  host up for    {up} (boot {boot})\n\n",

@@ -41,7 +41,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         print::note(&format!("run {run} teaches no rule"));
         return Ok(0);
     }
-    let day: String = moment::to_the_second(past.time).chars().take(10).collect();
+    let day: String = moment::readable_seconds(past.time).chars().take(10).collect();
     let from = format!("run {run} of {day}");
     let text = old.as_deref().unwrap_or_default();
     let (new, net) = render::with_rules(&file, text, (&learned.rules, &args.template, &from))?;

@@ -48,7 +48,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --template large
-belljar: --template: there is no "large"; there are default
+belljar: --template: unknown template "large"; the known templates are: default
 [exit 2]
 
 $ belljar up a --agent 'no name'
@@ -58,7 +58,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --agent nobody
-belljar: --agent: there is no nobody; there are aider, claude, codex, gemini, opencode
+belljar: --agent: unknown agent nobody; the known agents are: aider, claude, codex, gemini, opencode
 [exit 2]
 
 $ belljar up a --workspace LAB/missing

@@ -73,11 +73,11 @@ $ belljar ps
 belljar: no boxes; `belljar up NAME` makes one
 
 $ belljar rm missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar shell missing
-belljar: there is no box missing; `belljar list` shows those there are
+belljar: there is no box missing; `belljar list` shows all boxes
 [exit 2]
 "##);
 }

@@ -44,7 +44,7 @@ fn run_refuses_invalid_option_values_with_exit_code_2() {
         "run --name '' -- true",
     ]), @r##"
 $ belljar run --template large -- true
-belljar: --template: there is no "large"; there are default
+belljar: --template: unknown template "large"; the known templates are: default
 [exit 2]
 
 $ belljar run --workspace LAB/missing -- true

@@ -29,7 +29,7 @@ belljar: no template "large"; there are default
 [exit 2]
 
 $ belljar policy explain --template large
-belljar: --template: there is no "large"; there are default
+belljar: --template: unknown template "large"; the known templates are: default
 [exit 2]
 
 $ belljar agent show nobody

@@ -109,7 +109,9 @@ fn g10_policy_explain_shows_which_component_enforces_each_permission() {
     let text = lab.belljar(["policy", "explain", "--agent", "codex"]).succeed();
     assert!(text.contains("fits 1 of this workspace now"), "{text}");
     assert!(text.contains("it is not told"), "{text}");
-    lab.belljar(["policy", "explain", "--template", "x"]).run().complains(2, "there is no \"x\"");
+    lab.belljar(["policy", "explain", "--template", "x"])
+        .run()
+        .complains(2, "unknown template \"x\"");
     // A Bash rule is only advice: another command has the same effect.
     lab.configure("[permissions]\ndeny = [\"Bash(rm *)\"]\n");
     lab.write("victim", "x");

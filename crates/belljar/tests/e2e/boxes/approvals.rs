@@ -137,7 +137,7 @@ fn g03_approval_allows_exactly_one_request() {
     // A repeated request needs another approval; the first approval is used up.
     let third = sandbox.begin(&curl("/a?key=value"));
     let again = wait_for_requests(&lab, 2);
-    lab.belljar(["approve", &requests[0].0]).run().complains(2, "nothing waits");
+    lab.belljar(["approve", &requests[0].0]).run().complains(2, "waits for an answer");
     assert!(!sandbox.is_done(third));
 
     lab.belljar(["approve", "--deny", &again[0].0, &again[1].0]).succeed();

@@ -123,7 +123,7 @@ fn network_command_denies_requests_that_wait_for_approval() {
     let id = waiting(&lab)[0]["id"].as_str().unwrap().to_owned();
     lab.belljar(["network", "one", "none"]).succeed();
     assert!(sandbox.output(get).contains("rules of the box changed"));
-    lab.belljar(["approve", &id]).run().complains(2, "nothing waits");
+    lab.belljar(["approve", &id]).run().complains(2, "waits for an answer");
     assert!(upstream.received().is_empty());
 }
 

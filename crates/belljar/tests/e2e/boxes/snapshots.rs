@@ -255,7 +255,7 @@ fn gc_removes_old_boxes_but_keeps_boxes_with_unapplied_changes() {
     assert_eq!(trash_entries(&lab).len(), 2, "removed boxes are kept in the trash");
     lab.belljar(["gc", "--older-than", "0s"]).succeed();
     assert_eq!(trash_entries(&lab), Vec::<Value>::new());
-    lab.belljar(["restore", "full"]).run().complains(2, "holds no");
+    lab.belljar(["restore", "full"]).run().complains(2, "has no entry");
     let log = lab.belljar(["ledger", "log"]).succeed();
     assert!(log.contains("trash.emptied") && log.contains("box.removed"), "{log}");
 }

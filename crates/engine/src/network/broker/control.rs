@@ -13,7 +13,7 @@ use belljar_model::net::{Policy, Rule, SecretDecl, SecretName};
 use rustix::event::EventfdFlags;
 
 use crate::approvals::requests::{BoxRequests, ClaimedAnswer};
-use crate::approvals::{Damage, RequestId};
+use crate::approvals::{DamagedFile, RequestId};
 
 /// How long a change may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ pub enum AnswerError {
     #[error("the answer is about something else than what is asked")]
     OtherDigest,
     #[error(transparent)]
-    Damaged(#[from] Damage),
+    Damaged(#[from] DamagedFile),
     #[error("{0}")]
     Failed(String),
 }

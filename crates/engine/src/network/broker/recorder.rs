@@ -27,7 +27,9 @@ use super::control::{BrokerControl, Order};
 use super::renewals::Renewals;
 use super::summary::NetworkSummary;
 use crate::approvals::requests::ClaimedAnswer;
-use crate::approvals::{NewRequest, Outcome, RequestId, Verdict as Approved, request_digest};
+use crate::approvals::{
+    ApprovalOutcome, NewRequest, RequestId, Verdict as Approved, request_digest,
+};
 use crate::clock::Clock;
 use crate::record::LedgerHandle;
 
@@ -93,7 +95,7 @@ impl BrokerRecorder {
         }
         self.control.go_dark();
         for number in std::mem::take(&mut self.waiting) {
-            self.close_file(run, number, Outcome::Gone);
+            self.close_file(run, number, ApprovalOutcome::Gone);
         }
         if !self.dismissed.load(Ordering::Acquire) {
             account.is_dark = true;
@@ -190,7 +192,7 @@ impl BrokerRecorder {
                             format!("it is carried out, and its file stays a claim: {error}")
                         }),
                         Err(error) => {
-                            self.finish(run, question, Outcome::Unrecorded);
+                            self.finish(run, question, ApprovalOutcome::Unrecorded);
                             Err(format!("put the answer on record: {error}"))
                         }
                     };
@@ -308,13 +310,13 @@ impl BrokerRecorder {
     }
 
     /// Closes the file of a question that waits.
-    fn finish(&mut self, run: RunId, number: u64, outcome: Outcome) {
+    fn finish(&mut self, run: RunId, number: u64, outcome: ApprovalOutcome) {
         if self.waiting.remove(&number) {
             self.close_file(run, number, outcome);
         }
     }
 
-    fn close_file(&self, run: RunId, number: u64, outcome: Outcome) {
+    fn close_file(&self, run: RunId, number: u64, outcome: ApprovalOutcome) {
         if let (Some(requests), Some((digest, _))) =
             (self.control.requests(), self.asked.get(&number))
         {
@@ -407,11 +409,11 @@ enum Spoken {
 }
 
 /// Why nobody waits for an answer any more, for its file.
-const fn outcome(why: QuestionClosed) -> Outcome {
+const fn outcome(why: QuestionClosed) -> ApprovalOutcome {
     match why {
-        QuestionClosed::Timeout => Outcome::Expired,
-        QuestionClosed::Gone => Outcome::Withdrawn,
-        QuestionClosed::Rules => Outcome::RulesChanged,
+        QuestionClosed::Timeout => ApprovalOutcome::Expired,
+        QuestionClosed::Gone => ApprovalOutcome::Withdrawn,
+        QuestionClosed::Rules => ApprovalOutcome::RulesChanged,
     }
 }
 
