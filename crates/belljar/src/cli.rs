@@ -151,7 +151,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) no_workspace: bool,
     #[command(flatten)]
-    pub(crate) furnish: BoxArgs,
+    pub(crate) box_options: BoxArgs,
     /// Give the program a terminal [default: if input and output are a terminal]
     #[arg(long, overrides_with = "no_tty")]
     pub(crate) tty: bool,
@@ -281,7 +281,7 @@ impl NetworkArgs {
 
 /// Argument that selects a run.
 #[derive(Debug, Args)]
-pub(crate) struct Which {
+pub(crate) struct RunSelector {
     /// Name of a box, or id, id prefix or name of a run [default: the newest run of this workspace with changes]
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
@@ -294,7 +294,7 @@ pub(crate) struct Which {
   belljar diff my-run -- src")]
 pub(crate) struct DiffArgs {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) which: RunSelector,
     /// Only these files and directories; write them after `--`
     #[arg(last = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
@@ -322,7 +322,7 @@ pub(crate) struct DiffArgs {
   belljar apply my-box --branch fix-1")]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) which: RunSelector,
     /// Only these files and directories; write them after `--`
     #[arg(last = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
@@ -352,7 +352,7 @@ pub(crate) struct ApplyArgs {
   belljar discard my-run --yes")]
 pub(crate) struct DiscardArgs {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) which: RunSelector,
     /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,

@@ -1,4 +1,4 @@
-//! One file per command.
+//! The implementations of the commands, one module per command or group of commands.
 
 pub(crate) mod agent;
 pub(crate) mod api;
@@ -15,7 +15,6 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod gc;
 pub(crate) mod ledger;
-pub(crate) mod lives;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod net;
@@ -26,6 +25,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod secret;
 pub(crate) mod skill;
+pub(crate) mod snapshots;
 pub(crate) mod template;
 pub(crate) mod ui;
 pub(crate) mod up;

@@ -1,7 +1,7 @@
-//! Tells whoever waits that the operator wants an end, by Ctrl-C or a signal.
+//! Cancels a command when the operator presses Ctrl-C or a termination signal arrives.
 //!
-//! Not by tokio: its signals make a socket in every runtime, and the broker's is built where none can
-//! be made any more.
+//! The signal support of tokio is not used: it creates a socket in every runtime, and the broker builds
+//! its runtime after it has lost the right to create sockets.
 
 use std::os::fd::AsFd as _;
 
@@ -10,15 +10,16 @@ use belljar_sys::signal::{SIGINT, SIGTERM, SignalFd};
 use rustix::event::{PollFd, PollFlags};
 use tokio_util::sync::CancellationToken;
 
-/// Cancels `stop` at the first signal, for as long as what it returns is kept. To be called before other
-/// threads are started, which then leave the signals alone.
+/// Cancels `stop` at the first SIGINT or SIGTERM, until the returned value is dropped.
+///
+/// Call it before other threads are started: new threads inherit the blocked signals.
 pub(crate) fn watch(stop: CancellationToken) -> anyhow::Result<SignalFd> {
-    let signals = SignalFd::new(&[SIGINT, SIGTERM]).context("watch for signals")?;
-    let watched = signals.as_fd().try_clone_to_owned().context("watch for signals")?;
+    let signals = SignalFd::new(&[SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let watched = signals.as_fd().try_clone_to_owned().context("cannot watch for signals")?;
     std::thread::spawn(move || {
         let mut polled = [PollFd::new(&watched, PollFlags::IN)];
         while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
-        // One that is not taken would end the process once nobody holds it back any more.
+        // Consume the signal: a pending signal would kill the process when it is unblocked.
         rustix::io::read(&watched, &mut [0_u8; 128]).ok();
         stop.cancel();
     });

@@ -1,4 +1,4 @@
-//! Asks for something that must not appear on the screen.
+//! Reads a secret from the terminal without showing it.
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,70 +11,75 @@ use zeroize::Zeroizing;
 
 use crate::print;
 
-/// The terminal without echo; dropping it restores what was.
+/// A terminal with echo turned off; its earlier settings are restored on drop.
 ///
-/// It also hands over every byte at once: by lines, the kernel would silently cut what is pasted at
-/// 4095 bytes.
+/// The terminal is also taken out of line mode, because in line mode the kernel silently truncates
+/// pasted text to 4095 bytes.
 #[derive(Debug)]
-struct Hidden<'a> {
+struct HiddenInput<'a> {
     terminal: BorrowedFd<'a>,
-    before: Termios,
+    saved: Termios,
 }
 
-impl<'a> Hidden<'a> {
+impl<'a> HiddenInput<'a> {
+    /// Turns off echo and line mode.
     fn enter(terminal: BorrowedFd<'a>) -> io::Result<Self> {
-        let before = rustix::termios::tcgetattr(terminal)?;
-        let mut hidden = before.clone();
-        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON);
-        hidden.local_modes.insert(LocalModes::ISIG);
-        hidden.input_modes.insert(InputModes::ICRNL);
-        hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
-        hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
-        rustix::termios::tcsetattr(terminal, OptionalActions::Flush, &hidden)?;
-        Ok(Self { terminal, before })
+        let saved = rustix::termios::tcgetattr(terminal)?;
+        let mut modes = saved.clone();
+        modes.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON);
+        modes.local_modes.insert(LocalModes::ISIG);
+        modes.input_modes.insert(InputModes::ICRNL);
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        rustix::termios::tcsetattr(terminal, OptionalActions::Flush, &modes)?;
+        Ok(Self { terminal, saved })
     }
 }
 
-impl Drop for Hidden<'_> {
+impl Drop for HiddenInput<'_> {
     fn drop(&mut self) {
-        // What was pasted beyond the first line must not reach the shell, so it is dropped.
+        // `Flush` discards pasted text after the first line, which must not reach the shell.
         let flush = OptionalActions::Flush;
-        rustix::termios::tcsetattr(self.terminal, flush, &self.before).ok(); // the terminal may be gone
+        rustix::termios::tcsetattr(self.terminal, flush, &self.saved).ok(); // fails if the terminal was closed
     }
 }
 
-/// What ends or stops a program at a terminal.
-const SIGNALS: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::TSTP];
+/// The signals that terminate or suspend a program at a terminal.
+const TERMINAL_SIGNALS: [Signal; 5] =
+    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::TSTP];
 
-/// How one time at the terminal ended.
-enum Ended {
+/// The reason why reading from the terminal ended.
+enum InputEnd {
     Line,
     Signal(Signal),
 }
 
-/// Reads one line that is not shown, of at most `limit` bytes. Whatever signal comes, the terminal is
-/// given back first.
-pub(crate) fn hidden(question: &str, limit: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+/// Asks a question and reads one line of at most `limit` bytes without showing it.
+///
+/// If a signal arrives, the settings of the terminal are restored before the signal takes effect.
+pub(crate) fn read_hidden_line(question: &str, limit: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        return Err(io::Error::other("standard input is no terminal"));
+        return Err(io::Error::other(
+            "cannot ask for hidden input: standard input is not a terminal",
+        ));
     }
-    // All at once, so that growing leaves no copies behind.
-    let mut line = Zeroizing::new(Vec::with_capacity(limit + CHUNK + 1));
+    // Allocated once: growing the vector would leave copies of the secret in memory.
+    let mut line = Zeroizing::new(Vec::with_capacity(limit + CHUNK_SIZE + 1));
     loop {
-        let ended = {
-            let signals = SignalFd::new(&SIGNALS.map(Signal::as_raw))?;
-            let hidden = Hidden::enter(stdin.as_fd())?;
+        let end = {
+            let signals = SignalFd::new(&TERMINAL_SIGNALS.map(Signal::as_raw))?;
+            let hidden_input = HiddenInput::enter(stdin.as_fd())?;
             print::ask(question);
-            let ended = read_line(hidden.terminal, &signals, limit, &mut line);
+            let end = read_line(hidden_input.terminal, &signals, limit, &mut line);
             print::ask("\n");
-            drop(hidden);
-            ended?
+            drop(hidden_input);
+            end?
         };
-        match ended {
-            Ended::Line => return Ok(line),
-            // Nothing blocks it any more: it ends this program, or stops it until it is continued.
-            Ended::Signal(signal) => {
+        match end {
+            InputEnd::Line => return Ok(line),
+            // The signal is not blocked here. It terminates this process, or suspends it until SIGCONT.
+            InputEnd::Signal(signal) => {
                 line.clear();
                 rustix::process::kill_process(rustix::process::getpid(), signal)?;
             }
@@ -82,15 +87,17 @@ pub(crate) fn hidden(question: &str, limit: usize) -> io::Result<Zeroizing<Vec<u
     }
 }
 
-const CHUNK: usize = 512;
+/// The number of bytes that one read from the terminal can return.
+const CHUNK_SIZE: usize = 512;
 
+/// Reads from the terminal into `line` until the line ends or a signal arrives.
 fn read_line(
     terminal: BorrowedFd<'_>,
     signals: &SignalFd,
     limit: usize,
     line: &mut Zeroizing<Vec<u8>>,
-) -> io::Result<Ended> {
-    let mut chunk = Zeroizing::new([0; CHUNK]);
+) -> io::Result<InputEnd> {
+    let mut chunk = Zeroizing::new([0; CHUNK_SIZE]);
     loop {
         let both = [terminal, signals.as_fd()];
         let mut polled = both.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -99,7 +106,7 @@ fn read_line(
             polled => polled?,
         };
         if let Some(signal) = signals.read()?.and_then(Signal::from_named_raw) {
-            return Ok(Ended::Signal(signal));
+            return Ok(InputEnd::Signal(signal));
         }
         if polled.first().is_none_or(|terminal| terminal.revents().is_empty()) {
             continue;
@@ -108,29 +115,33 @@ fn read_line(
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if keys(chunk.get(..count).unwrap_or_default(), line)? {
-            return Ok(Ended::Line);
+        if apply_keys(chunk.get(..count).unwrap_or_default(), line)? {
+            return Ok(InputEnd::Line);
         }
         if line.len() > limit {
-            return Err(io::Error::other(format!("more than {limit} bytes")));
+            return Err(io::Error::other(format!("the input is longer than {limit} bytes")));
         }
     }
 }
 
-/// Takes keys as an editor of one line does; true at its end.
-fn keys(keys: &[u8], line: &mut Zeroizing<Vec<u8>>) -> io::Result<bool> {
+/// Applies typed keys to `line` as a line editor does; returns true when the line is complete.
+fn apply_keys(keys: &[u8], line: &mut Zeroizing<Vec<u8>>) -> io::Result<bool> {
     const END: u8 = 0x04; // Ctrl-D
     const ERASE_ALL: u8 = 0x15; // Ctrl-U
     let mut keys = keys.iter();
     while let Some(key) = keys.next() {
         match *key {
             b'\n' if keys.len() > 0 => {
-                return Err(io::Error::other("more than one line was pasted; nothing was taken"));
+                return Err(io::Error::other(
+                    "the pasted text has more than one line, so it was not used; paste a single line",
+                ));
             }
             b'\n' => return Ok(true),
-            END if line.is_empty() => return Err(io::Error::other("nothing was typed")),
+            END if line.is_empty() => {
+                return Err(io::Error::other("no input: Ctrl-D was pressed on an empty line"));
+            }
             END => return Ok(true),
-            0x08 | 0x7f => erase(line),
+            0x08 | 0x7f => erase_character(line),
             ERASE_ALL => line.clear(),
             byte => line.push(byte),
         }
@@ -138,8 +149,8 @@ fn keys(keys: &[u8], line: &mut Zeroizing<Vec<u8>>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Takes back the last character, not only its last byte.
-fn erase(line: &mut Vec<u8>) {
+/// Removes the last UTF-8 character of the line, not only its last byte.
+fn erase_character(line: &mut Vec<u8>) {
     while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
 }
 
@@ -150,12 +161,12 @@ mod tests {
     #[track_caller]
     fn check(typed: &str, expect: Option<&str>) {
         let mut line = Zeroizing::new(Vec::new());
-        let ended = keys(typed.as_bytes(), &mut line).unwrap();
-        assert_eq!(ended.then(|| String::from_utf8(line.to_vec()).unwrap()).as_deref(), expect);
+        let end = apply_keys(typed.as_bytes(), &mut line).unwrap();
+        assert_eq!(end.then(|| String::from_utf8(line.to_vec()).unwrap()).as_deref(), expect);
     }
 
     #[test]
-    fn keys_edit_one_line() {
+    fn hidden_input_supports_erasing_characters_and_the_whole_line() {
         check("abc\n", Some("abc"));
         check("abc", None);
         check("abx\x7fc\n", Some("abc"));
@@ -166,9 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_line_or_nothing_is_refused() {
+    fn hidden_input_refuses_more_than_one_line_and_empty_input() {
         for typed in ["one\ntwo", "one\n\n", "\x04"] {
-            assert!(keys(typed.as_bytes(), &mut Zeroizing::new(Vec::new())).is_err(), "{typed:?}");
+            assert!(
+                apply_keys(typed.as_bytes(), &mut Zeroizing::new(Vec::new())).is_err(),
+                "{typed:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Opens the engine for a command: with the environment, the clock and the printer of this process.
+//! Opens the engine for a command, with the environment, the clock and the printer of this process.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -12,10 +12,10 @@ use belljar_engine::scope::{EngineConfig, Scoped};
 
 use crate::print::Printer;
 
-/// The clock of this machine.
+/// The system clock.
 pub(crate) const CLOCK: Clock = Clock::new(SystemTime::now);
 
-/// The environment of this process.
+/// Returns the environment variables and the executable of this process.
 pub(crate) fn host() -> &'static HostEnv {
     static HOST: OnceLock<HostEnv> = OnceLock::new();
     HOST.get_or_init(|| {
@@ -23,12 +23,14 @@ pub(crate) fn host() -> &'static HostEnv {
     })
 }
 
-/// The current directory.
-pub(crate) fn here() -> Result<PathBuf, EngineError> {
-    std::env::current_dir().context("find the current directory").kind(ErrorKind::Broken)
+/// Returns the current directory.
+pub(crate) fn current_dir() -> Result<PathBuf, EngineError> {
+    std::env::current_dir()
+        .context("cannot determine the current directory")
+        .kind(ErrorKind::Broken)
 }
 
-/// Opens the state directory. `config` is the operator's file that `--config` names.
+/// Opens the engine on the state directory. `config` is the file that the option `--config` names.
 pub(crate) fn open(config: Option<&Path>) -> Result<Scoped, EngineError> {
     let home = host().state_dir()?;
     let config_file = config.map(Path::to_owned);

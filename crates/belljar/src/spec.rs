@@ -1,7 +1,7 @@
-//! From arguments to specs: what was typed, and where, as a value that needs neither.
+//! Converts command-line arguments into specs of boxes and runs, with absolute paths.
 //!
-//! Only text is worked on here. Whether a directory exists and may be a workspace is checked by whoever
-//! makes the box.
+//! This module does not access the file system. The engine checks later whether a directory exists and
+//! can be a workspace.
 
 #[cfg(test)]
 mod tests;
@@ -16,24 +16,24 @@ use belljar_model::spec::{
 use crate::cli::RunArgs;
 use crate::cli::boxes::UpOptions;
 
-/// Where something was typed.
+/// The directory, home and configuration file that a command was invoked with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TypedIn<'a> {
-    /// The current directory, absolute: relative paths begin here.
+pub(crate) struct Invocation<'a> {
+    /// The absolute path of the current directory, which relative paths are resolved against.
     pub(crate) directory: &'a Path,
-    /// The user's home directory, which `~` in a path means.
+    /// The user's home directory, which replaces `~` in a path.
     pub(crate) home: Option<&'a Path>,
-    /// The value of `--config`.
+    /// The value of the option `--config`.
     pub(crate) config: Option<&'a Path>,
 }
 
-/// The box that `belljar up` was asked for.
+/// Returns the spec of a box from the arguments of `belljar up`.
 pub(crate) fn box_spec(
     options: &UpOptions,
     command: &[OsString],
-    typed_in: TypedIn<'_>,
+    invocation: Invocation<'_>,
 ) -> Result<BoxSpec, SpecError> {
-    // Destructured without `..`, so that a new option cannot be forgotten here.
+    // Destructured without `..`: a new option that is not handled here does not compile.
     let UpOptions {
         template,
         agent,
@@ -43,17 +43,17 @@ pub(crate) fn box_spec(
         branch,
         uncommitted,
         git_identity,
-        furnish,
+        box_options,
         health,
         no_tty,
     } = options;
     let workspace = match repo {
         Some(repo) => WorkspaceSpec::Clone {
-            repo: typed_in.directory.join(repo),
+            repo: invocation.directory.join(repo),
             branch: branch.clone(),
             uncommitted: *uncommitted,
         },
-        None => directory(workspace.as_deref(), *no_workspace, typed_in),
+        None => directory(workspace.as_deref(), *no_workspace, invocation),
     };
     let program = match command {
         [] => None,
@@ -61,43 +61,43 @@ pub(crate) fn box_spec(
     };
     let spec = BoxSpec {
         template: template.clone(),
-        overrides: furnish.overrides().anchored(typed_in.directory, typed_in.home),
+        overrides: box_options.overrides().anchored(invocation.directory, invocation.home),
         workspace,
         agent: agent.clone(),
         program,
         terminal: !no_tty,
         health: health.clone(),
         git_identity: git_identity.clone(),
-        config_file: config_file(typed_in),
+        config_file: config_file(invocation),
         ..BoxSpec::default()
     };
     spec.check()?;
     Ok(spec)
 }
 
-/// The run that `belljar run` was asked for, with the terminal that it gets.
+/// Returns the spec of a run from the arguments of `belljar run` and the size of the run's terminal.
 pub(crate) fn run_spec(
     args: &RunArgs,
     terminal: Option<TerminalSize>,
-    typed_in: TypedIn<'_>,
+    invocation: Invocation<'_>,
 ) -> Result<RunSpec, SpecError> {
-    // Destructured without `..`, so that a new option cannot be forgotten here.
+    // Destructured without `..`: a new option that is not handled here does not compile.
     let RunArgs {
         template,
         workspace,
         no_workspace,
-        furnish,
-        tty: _,    // decided by the caller, who knows the terminal
-        no_tty: _, // the same
+        box_options,
+        tty: _,    // the caller has already used it to choose `terminal`
+        no_tty: _, // the caller has already used it to choose `terminal`
         name,
-        json: _, // how the result is printed
+        json: _, // affects only the output
         command,
     } = args;
     let on = BoxSpec {
         template: template.clone(),
-        overrides: furnish.overrides().anchored(typed_in.directory, typed_in.home),
-        workspace: directory(workspace.as_deref(), *no_workspace, typed_in),
-        config_file: config_file(typed_in),
+        overrides: box_options.overrides().anchored(invocation.directory, invocation.home),
+        workspace: directory(workspace.as_deref(), *no_workspace, invocation),
+        config_file: config_file(invocation),
         ..BoxSpec::default()
     };
     let program = Argv::new(command).map_err(SpecError::Program)?;
@@ -107,14 +107,16 @@ pub(crate) fn run_spec(
     Ok(spec)
 }
 
-fn directory(asked: Option<&Path>, none: bool, typed_in: TypedIn<'_>) -> WorkspaceSpec {
-    match asked {
-        _ if none => WorkspaceSpec::None,
-        Some(path) => WorkspaceSpec::Directory(typed_in.directory.join(path)),
-        None => WorkspaceSpec::Directory(typed_in.directory.to_owned()),
+/// Returns the workspace for the options `--workspace` and `--no-workspace`.
+fn directory(path: Option<&Path>, no_workspace: bool, invocation: Invocation<'_>) -> WorkspaceSpec {
+    match path {
+        _ if no_workspace => WorkspaceSpec::None,
+        Some(path) => WorkspaceSpec::Directory(invocation.directory.join(path)),
+        None => WorkspaceSpec::Directory(invocation.directory.to_owned()),
     }
 }
 
-fn config_file(typed_in: TypedIn<'_>) -> Option<PathBuf> {
-    typed_in.config.map(|path| typed_in.directory.join(path))
+/// Returns the absolute path of the file that `--config` names.
+fn config_file(invocation: Invocation<'_>) -> Option<PathBuf> {
+    invocation.config.map(|path| invocation.directory.join(path))
 }

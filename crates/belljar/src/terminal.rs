@@ -1,34 +1,37 @@
-//! The operator's terminal while a box has it: raw, and given back whatever happens.
+//! The raw mode of the operator's terminal, while a program in a box uses the terminal.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::termios::{OptionalActions, Termios};
 
-/// The terminal in raw mode; dropping it restores what was.
+/// A terminal in raw mode; its earlier settings are restored on drop.
 #[derive(Debug)]
-pub(crate) struct Raw<'a> {
+pub(crate) struct RawMode<'a> {
     terminal: BorrowedFd<'a>,
-    before: Termios,
+    saved: Termios,
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawMode<'a> {
+    /// Switches a terminal to raw mode.
     pub(crate) fn enter(terminal: BorrowedFd<'a>) -> std::io::Result<Self> {
-        let before = rustix::termios::tcgetattr(terminal)?;
-        let mut raw = before.clone();
+        let saved = rustix::termios::tcgetattr(terminal)?;
+        let mut raw = saved.clone();
         raw.make_raw();
         rustix::termios::tcsetattr(terminal, OptionalActions::Now, &raw)?;
-        Ok(Self { terminal, before })
+        Ok(Self { terminal, saved })
     }
 }
 
-impl Drop for Raw<'_> {
+impl Drop for RawMode<'_> {
     fn drop(&mut self) {
-        let now = OptionalActions::Drain;
-        rustix::termios::tcsetattr(self.terminal, now, &self.before).ok(); // the terminal may be gone
+        let drain = OptionalActions::Drain;
+        rustix::termios::tcsetattr(self.terminal, drain, &self.saved).ok(); // fails if the terminal was closed
     }
 }
 
-/// Rows and columns, when this is a terminal; an unknown size is the classic one.
+/// Returns the rows and columns of a terminal, or `None` if `terminal` is not a terminal.
+///
+/// A terminal that does not report its size counts as 24 rows and 80 columns.
 pub(crate) fn size(terminal: impl AsFd) -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     if size.ws_row == 0 || size.ws_col == 0 {

@@ -56,7 +56,7 @@ pub(crate) struct UpOptions {
     #[arg(long, value_name = "WHO")]
     pub(crate) git_identity: Option<Identity>,
     #[command(flatten)]
-    pub(crate) furnish: BoxArgs,
+    pub(crate) box_options: BoxArgs,
     /// Shell command that checks the health of the box every 30 seconds; `belljar status` shows the result
     #[arg(long, value_name = "CMD")]
     pub(crate) health: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) struct UpOptions {
 
 /// Argument that selects a box.
 #[derive(Debug, Args)]
-pub(crate) struct OneBox {
+pub(crate) struct BoxSelector {
     /// Name of the box
     #[arg(value_name = "NAME")]
     pub(crate) name: BoxName,
@@ -88,7 +88,7 @@ pub(crate) struct ListArgs {
   belljar status dev")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    pub(crate) which: OneBox,
+    pub(crate) which: BoxSelector,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -151,7 +151,7 @@ pub(crate) struct RestoreArgs {
   belljar snapshot dev --list")]
 pub(crate) struct SnapshotArgs {
     #[command(flatten)]
-    pub(crate) which: OneBox,
+    pub(crate) which: BoxSelector,
     /// Tag of the snapshot [default: the time]
     #[arg(value_name = "TAG", conflicts_with = "list")]
     pub(crate) tag: Option<BoxName>,
@@ -182,7 +182,7 @@ pub(crate) struct ForkArgs {
   belljar reset dev before-upgrade --keep-work")]
 pub(crate) struct ResetArgs {
     #[command(flatten)]
-    pub(crate) which: OneBox,
+    pub(crate) which: BoxSelector,
     /// Snapshot to go back to [default: the state at creation]
     #[arg(value_name = "TAG")]
     pub(crate) tag: Option<BoxName>,

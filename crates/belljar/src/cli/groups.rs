@@ -71,7 +71,7 @@ mod tests {
     use crate::cli::Cli;
 
     #[test]
-    fn every_command_is_in_exactly_one_group() {
+    fn help_lists_every_command_in_exactly_one_group() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
         grouped.sort_unstable();
         let command = Cli::command();

@@ -184,7 +184,7 @@ pub(crate) struct ReceiptArgs {
     pub(crate) with_bodies: bool,
 }
 
-/// The trusted key, and the form of the result.
+/// The trusted key of a verification, and the output format.
 #[derive(Debug, Args)]
 pub(crate) struct Trust {
     /// Public key to trust, or a file with it [default: the key of this machine]
@@ -443,7 +443,7 @@ fn kinds() -> Vec<PossibleValue> {
     for (kind, about) in Event::KINDS {
         let family = kind.split('.').next().unwrap_or(kind);
         if family != last && !all.iter().any(|value| value.get_name() == family) {
-            all.push(PossibleValue::new(family).help(format!("All of {family}")));
+            all.push(PossibleValue::new(family).help(format!("All kinds of the family {family}")));
         }
         last = family;
         all.push(PossibleValue::new(*kind).help(about.trim()));
@@ -462,12 +462,12 @@ fn kinds_help() -> String {
 
 /// Checks that a reason is not empty and fits into an event.
 fn reason(text: &str) -> Result<String, String> {
-    const LONGEST: usize = 4096;
+    const MAX_LENGTH: usize = 4096;
     if text.trim().is_empty() {
-        return Err("the reason is empty".to_owned());
+        return Err("the reason must not be empty".to_owned());
     }
-    if text.len() > LONGEST {
-        return Err(format!("the reason is longer than {LONGEST} bytes"));
+    if text.len() > MAX_LENGTH {
+        return Err(format!("the reason is longer than the limit of {MAX_LENGTH} bytes"));
     }
     Ok(text.to_owned())
 }

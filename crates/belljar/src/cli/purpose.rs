@@ -23,7 +23,7 @@ pub(crate) enum PurposeChoice {
 
 impl PurposeChoice {
     /// Returns the purposes for the engine, or `None` if the user gave none.
-    pub(crate) fn chosen(typed: &[Self]) -> Option<Purposes> {
+    pub(crate) fn chosen(choices: &[Self]) -> Option<Purposes> {
         let purpose = |choice: &Self| match choice {
             Self::Run => vec![Purpose::Run],
             Self::Call => vec![Purpose::Call],
@@ -32,6 +32,6 @@ impl PurposeChoice {
             Self::CloneReader => vec![Purpose::CloneReader],
             Self::All => Purpose::ALL.to_vec(),
         };
-        (!typed.is_empty()).then(|| Purposes::of(typed.iter().flat_map(purpose)))
+        (!choices.is_empty()).then(|| Purposes::of(choices.iter().flat_map(purpose)))
     }
 }

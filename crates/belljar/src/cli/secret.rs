@@ -58,13 +58,15 @@ pub(crate) struct SetArgs {
     /// Name of the secret
     pub(crate) name: SecretName,
     #[command(flatten)]
-    pub(crate) from: From,
+    pub(crate) from: SecretSourceArgs,
 }
 
-/// The source of the value. There is no argument for it, because every process can read arguments.
+/// The options that choose the source of a secret value.
+///
+/// The value itself is never an argument, because every process on the machine can read arguments.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
-pub(crate) struct From {
+pub(crate) struct SecretSourceArgs {
     /// Read the value from this environment variable
     #[arg(long, value_name = "VAR")]
     pub(crate) from_env: Option<String>,

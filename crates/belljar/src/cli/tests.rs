@@ -4,7 +4,7 @@ use clap::Command;
 
 use super::command;
 
-/// Calls `check` for a command and everything below it, with the words that select it.
+/// Calls `check` for a command and all its subcommands, with their full names.
 fn each(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
     check(command, path);
     for subcommand in command.get_subcommands().filter(|it| it.get_name() != "help") {
@@ -26,13 +26,13 @@ fn examples(command: &Command) -> Vec<String> {
     lines.map_while(|line| line.strip_prefix("  ")).map(str::to_owned).collect()
 }
 
-/// Splits a line as a shell does; of its quotes only single ones are supported.
+/// Splits a command line into words as a shell does; supports single quotes only.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
         let (word, after) = match rest.strip_prefix('\'') {
-            Some(quoted) => quoted.split_once('\'').expect("a closing quote"),
+            Some(quoted) => quoted.split_once('\'').expect("an example has no closing quote"),
             None => rest.split_once(' ').unwrap_or((rest, "")),
         };
         words.push(word.to_owned());
@@ -42,7 +42,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_has_examples_and_clap_accepts_them() {
+fn help_of_every_command_has_examples_that_clap_accepts() {
     each_command(|it, path| {
         let examples = examples(it);
         assert!(!examples.is_empty(), "{path}: no examples");
@@ -57,7 +57,7 @@ fn every_command_has_examples_and_clap_accepts_them() {
 }
 
 #[test]
-fn every_command_has_a_description_of_one_short_line() {
+fn help_of_every_command_has_a_description_of_one_short_line() {
     each_command(|it, path| {
         let about = it.get_about().map(ToString::to_string).unwrap_or_default();
         assert!(about.starts_with(|first: char| first.is_ascii_uppercase()), "{path}: {about:?}");
@@ -67,7 +67,7 @@ fn every_command_has_a_description_of_one_short_line() {
 }
 
 #[test]
-fn every_argument_has_a_description() {
+fn help_of_every_argument_has_a_description() {
     each_command(|it, path| {
         for argument in it.get_arguments() {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn parser_accepts_dates_times_and_ages() {
+    fn time_option_accepts_dates_times_and_ages() {
         check("1970-01-01", Some("1970-01-01T00:00:00.000000000Z"));
         check("2000-02-29", Some("2000-02-29T00:00:00.000000000Z"));
         check("2026-11-16T01:02:03Z", Some("2026-11-16T01:02:03.000000000Z"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn parser_refuses_invalid_dates_times_and_ages() {
+    fn time_option_refuses_invalid_dates_times_and_ages() {
         for text in [
             "",
             "d",

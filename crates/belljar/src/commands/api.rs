@@ -1,4 +1,4 @@
-//! `belljar api`: the services that programs of models are given.
+//! `belljar api`: lists, shows, adds and tests the services that programs in code mode can call.
 
 mod add;
 
@@ -20,6 +20,7 @@ use belljar_engine::apis::{self, ApiQuery, ApiStatus, Apis, Service};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::programs::{Language, Program, Work};
 
+/// Runs `belljar api`.
 pub(crate) fn run(cli: &Cli, args: &ApiArgs) -> Outcome {
     let apis = Apis::open(&scope::open(cli.config.as_deref())?)?;
     match &args.command {
@@ -30,9 +31,9 @@ pub(crate) fn run(cli: &Cli, args: &ApiArgs) -> Outcome {
     }
 }
 
-/// A service in a list.
+/// A declared service, as JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ApiLine<'a> {
     name: &'a str,
     description: Option<&'a str>,
     base: Option<String>,
@@ -41,16 +42,16 @@ struct Listed<'a> {
     restricted: Vec<&'a str>,
     yolo: bool,
     operations: Option<usize>,
-    /// What does not work as one may think.
+    /// Remarks about parts of the declaration that have no or an unexpected effect.
     remarks: Vec<String>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ApiLine<'a> {
     fn new(ApiStatus { api, service }: &'a ApiStatus) -> Self {
         let service = service.as_ref();
         let remarks = match service {
             Ok(service) => service.remarks.clone(),
-            Err(error) => vec![chain(error)],
+            Err(error) => vec![error_chain(error)],
         };
         Self {
             name: api.name.as_str(),
@@ -66,40 +67,42 @@ impl<'a> Listed<'a> {
     }
 }
 
+/// Prints the declared services.
 fn list(apis: &Apis, json: bool) -> Outcome {
     let all = apis.list();
     if all.is_empty() && !json {
-        print::note("no services; `belljar api add NAME --host HOST` declares one");
+        print::note("there are no services; `belljar api add NAME --host HOST` declares a service");
     }
     for api in &all {
-        let listed = Listed::new(api);
+        let api_line = ApiLine::new(api);
         if json {
-            print::json(&listed).kind(ErrorKind::Broken)?;
+            print::json(&api_line).kind(ErrorKind::Broken)?;
             continue;
         }
-        let what = match listed.operations {
+        let what = match api_line.operations {
             Some(0) | None => String::new(),
             Some(count) => format!(", {count} operations"),
         };
-        let mut line = format!("{:<20} {}{what}", listed.name, listed.allow.join("; "));
-        if !listed.secrets.is_empty() {
-            line.push_str(&format!(", secret {}", listed.secrets.join(", ")));
+        let mut line = format!("{:<20} {}{what}", api_line.name, api_line.allow.join("; "));
+        if !api_line.secrets.is_empty() {
+            line.push_str(&format!(", secret {}", api_line.secrets.join(", ")));
         }
-        if listed.yolo && !listed.restricted.is_empty() {
-            line.push_str(&format!(", yolo: {} allowed", listed.restricted.join(", ")));
+        if api_line.yolo && !api_line.restricted.is_empty() {
+            line.push_str(&format!(", yolo: {} allowed", api_line.restricted.join(", ")));
         }
         print::out(&format!("{}\n", safe_line(line))).kind(ErrorKind::Broken)?;
-        for remark in &listed.remarks {
-            print::note(&format!("{}: {remark}", listed.name));
+        for remark in &api_line.remarks {
+            print::note(&format!("{}: {remark}", api_line.name));
         }
     }
     Ok(0)
 }
 
+/// Prints the operations and types of a service.
 fn show(apis: &Apis, args: &ShowArgs) -> Outcome {
     let api = apis.get(&args.name)?;
     if args.json {
-        print::json(&Listed::new(&api)).kind(ErrorKind::Broken)?;
+        print::json(&ApiLine::new(&api)).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let service = api.service?;
@@ -116,8 +119,8 @@ fn show(apis: &Apis, args: &ShowArgs) -> Outcome {
     Ok(0)
 }
 
-/// What a test sends; where to comes as its input.
-const TEST: &str = "\
+/// The program that `belljar api test` runs; its input is the path of the request.
+const TEST_PROGRAM: &str = "\
 const response = await Object.values(apis)[0].fetch(input.path);
 const text = await response.text();
 return {
@@ -129,30 +132,32 @@ return {
 };
 ";
 
+/// Sends one request to a service from a box.
 fn test(cli: &Cli, apis: &Apis, name: &ApiName, path: &str, json: bool) -> Outcome {
     let service = apis.get(name)?.service?;
     for remark in &service.remarks {
         print::note(remark);
     }
     let program = Program::Code {
-        code: TEST.to_owned(),
+        code: TEST_PROGRAM.to_owned(),
         language: Language::JavaScript,
         input: Some(json!({ "path": path }).to_string()),
     };
     let apis = Some([name.clone()].into_iter().collect());
     let work = Work { program, apis, timeout: Some(Duration::from_secs(60)) };
     let answer = code::execute(cli, None, work, json)?;
-    let exit = code::told(&answer, json)?;
+    let exit = code::report(&answer, json)?;
     Ok(exit)
 }
 
-fn chain(error: &EngineError) -> String {
+/// Returns an error with its causes in one line, without repeated texts.
+fn error_chain(error: &EngineError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        let told = error.to_string();
-        if !text.contains(&told) {
-            text.push_str(&format!(": {told}"));
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(&format!(": {cause}"));
         }
         source = error.source();
     }

@@ -1,4 +1,4 @@
-//! `belljar approve`: says yes or no to what boxes ask first, each time to exactly one thing.
+//! `belljar approve`: allows or denies single requests of boxes that wait for an answer.
 
 use std::io::IsTerminal as _;
 
@@ -19,11 +19,11 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::scope::Scoped;
 use belljar_engine::supervisor;
 
-/// An approval, for programs.
+/// A question that waits for approval or was answered, as JSON.
 #[derive(Debug, Serialize)]
-struct Listed<'a> {
+struct ApprovalLine<'a> {
     id: &'a str,
-    /// The box that asks; none for a skill.
+    /// The box that sent the request; `None` for a skill.
     #[serde(rename = "box")]
     name: Option<&'a BoxName>,
     asked: Option<u64>,
@@ -32,16 +32,16 @@ struct Listed<'a> {
     secret: Option<String>,
     kind: Option<&'static str>,
     state: &'static str,
-    /// Who answered.
+    /// The principal that answered.
     by: Option<String>,
     digest: Option<String>,
-    /// The place of the question in the ledger.
+    /// The index of the question in the ledger.
     event: Option<u64>,
-    /// What is wrong with a damaged file.
+    /// The reason why the file of the question cannot be read.
     damage: Option<&'a str>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ApprovalLine<'a> {
     fn new(approval: &'a Approval) -> Self {
         let about = approval.about.as_ref();
         let secrets = about.map(|about| about.secrets.join(", "));
@@ -68,45 +68,46 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// What was answered, for programs.
+/// The result of an answer to one question, as JSON.
 #[derive(Debug, Serialize)]
-struct Answered {
+struct AnswerReport {
     id: String,
     answer: &'static str,
-    /// Why it was not taken.
+    /// The reason why the answer was not accepted.
     error: Option<String>,
 }
 
+/// Runs `belljar approve`.
 pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
     let state = scope::open(None)?;
     if args.ids.is_empty() && args.all_of.is_empty() {
-        return look(&state, args);
+        return list_or_ask(&state, args);
     }
-    let mut worst = 0;
+    let mut exit_code = 0;
     for id in &args.ids {
         let found = find(&state, id);
         if let (Err(_), QuestionId::Request { name, .. }) = (&found, id) {
             NamedBox::find(&state, name)?;
         }
-        worst = worst.max(answer(&state, &id.to_string(), found, !args.deny, args.json)?);
+        exit_code = exit_code.max(answer(&state, &id.to_string(), found, !args.deny, args.json)?);
     }
     let mut count = args.ids.len();
     for name in &args.all_of {
-        for approval in of_box(&state, name)? {
+        for approval in open_questions(&state, name)? {
             count += 1;
             let Approval { label, about, .. } = approval;
-            let found = about.ok_or_else(|| nothing(name));
-            worst = worst.max(answer(&state, &label, found, !args.deny, args.json)?);
+            let found = about.ok_or_else(|| no_open_question(name));
+            exit_code = exit_code.max(answer(&state, &label, found, !args.deny, args.json)?);
         }
     }
     if count == 0 {
-        print::note("nothing waits for an answer");
+        print::note("no questions wait for an answer");
     }
-    Ok(worst)
+    Ok(exit_code)
 }
 
-/// Shows what waits, and on a terminal asks about one after the other.
-fn look(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
+/// Lists the open questions, or on a terminal asks the operator about each of them.
+fn list_or_ask(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
     let kind = (!args.list).then_some(ApprovalKind::Request);
     let query = ApprovalQuery { kind, closed: args.list, name: None };
     let mut all = supervisor::approvals(state).list(&query)?;
@@ -115,55 +116,58 @@ fn look(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
             ApprovalState::Open | ApprovalState::Claimed { .. } => true,
             ApprovalState::Closed { .. } => {
                 print::note(&format!(
-                    "{}: closed without an answer, since its box is not running any more",
+                    "{}: closed without an answer, because its box is no longer running",
                     approval.label
                 ));
                 false
             }
             ApprovalState::Damaged(why) => {
-                print::note(&format!("{}: damaged: {why}", approval.label));
+                print::note(&format!(
+                    "{}: the file of this question is damaged: {why}",
+                    approval.label
+                ));
                 false
             }
         });
     }
     if args.json {
         for approval in &all {
-            print::json(&Listed::new(approval)).kind(ErrorKind::Broken)?;
+            print::json(&ApprovalLine::new(approval)).kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
     if all.is_empty() {
-        print::note("nothing waits for an answer");
+        print::note("no questions wait for an answer");
         return Ok(0);
     }
     if args.list || !std::io::stdin().is_terminal() {
         for approval in &all {
-            print::out(&line(approval)).kind(ErrorKind::Broken)?;
+            print::out(&text_line(approval)).kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
-    let mut worst = 0;
+    let mut exit_code = 0;
     for approval in all {
-        print::ask(&line(&approval));
+        print::ask(&text_line(&approval));
         let Approval { label, state: ApprovalState::Open, about: Some(about) } = approval else {
             continue;
         };
-        print::ask("allow exactly this once? [y/n, anything else leaves it waiting] ");
-        let yes = match print::answer().kind(ErrorKind::Broken)?.as_deref() {
+        print::ask("allow this request once? [y/n, any other input leaves it open] ");
+        let allow = match print::answer().kind(ErrorKind::Broken)?.as_deref() {
             Some("y" | "Y" | "yes") => true,
             Some("n" | "N" | "no") => false,
             Some(_) => continue,
             None => break,
         };
-        worst = worst.max(answer(state, &label, Ok(about), yes, false)?);
+        exit_code = exit_code.max(answer(state, &label, Ok(about), allow, false)?);
     }
-    Ok(worst)
+    Ok(exit_code)
 }
 
-/// What waits in one box, which must be running.
-fn of_box(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, EngineError> {
-    let one = NamedBox::find(state, name)?;
-    if !one.is_up() {
+/// Returns the open questions of a box, which must be running.
+fn open_questions(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, EngineError> {
+    let named_box = NamedBox::find(state, name)?;
+    if !named_box.is_up() {
         return Err(not_running(name));
     }
     let kind = Some(ApprovalKind::Request);
@@ -173,7 +177,7 @@ fn of_box(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, EngineError> 
     Ok(all)
 }
 
-/// The approval of this name: one that waits, or else the newest.
+/// Returns the question with this id: an open one if there is one, else the newest.
 fn find(state: &Scoped, id: &QuestionId) -> Result<ApprovalQuestion, EngineError> {
     let (name, number) = match id {
         QuestionId::Request { name, number } => (name, number),
@@ -188,8 +192,8 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<ApprovalQuestion, EngineError
     if let Some(about) = found.and_then(|approval| approval.about.clone()) {
         return Ok(about);
     }
-    let one = NamedBox::find(state, name)?;
-    let file = one.run().map(|run| format!("{}-{number}", run.record.id));
+    let named_box = NamedBox::find(state, name)?;
+    let file = named_box.run().map(|run| format!("{}-{number}", run.record.id));
     for approval in all {
         if let ApprovalState::Damaged(why) = approval.state
             && Some(approval.label) == file
@@ -197,59 +201,62 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<ApprovalQuestion, EngineError
             return Err(EngineError::message(ErrorKind::Damaged, why));
         }
     }
-    Err(if one.is_up() { nothing(name) } else { not_running(name) })
+    Err(if named_box.is_up() { no_open_question(name) } else { not_running(name) })
 }
 
+/// Returns the open question about a skill.
 fn find_skill(state: &Scoped, label: &str) -> Result<ApprovalQuestion, EngineError> {
     let query = ApprovalQuery { kind: Some(ApprovalKind::Skill), ..ApprovalQuery::default() };
     let all = supervisor::approvals(state).list(&query)?;
     let found = all.into_iter().find(|approval| approval.label == label);
-    let none = || invalid("no version of this skill waits");
-    found.and_then(|approval| approval.about).ok_or_else(none)
+    let not_waiting = || invalid("no version of this skill waits for approval");
+    found.and_then(|approval| approval.about).ok_or_else(not_waiting)
 }
 
-fn nothing(name: &BoxName) -> EngineError {
+/// Returns the error for a box that has no such open question.
+fn no_open_question(name: &BoxName) -> EngineError {
     invalid(format!("box {name}: {}", approvals::NOT_WAITING))
 }
 
+/// Returns the error for a box that is not running.
 fn not_running(name: &BoxName) -> EngineError {
     invalid(format!("box {name} is not running; `belljar start {name}` starts it"))
 }
 
-/// Answers one; 2 if nothing waits under this name.
+/// Answers one question, prints the result and returns the exit code.
 fn answer(
     state: &Scoped,
     id: &str,
     about: Result<ApprovalQuestion, EngineError>,
-    yes: bool,
+    allow: bool,
     json: bool,
 ) -> exit::Outcome {
-    let verdict = if yes { Verdict::Allow } else { Verdict::Deny };
+    let verdict = if allow { Verdict::Allow } else { Verdict::Deny };
     let answered = about
         .and_then(|about| supervisor::approvals(state).answer(&about.id, &about.digest, verdict));
     let (error, code) = match answered {
         Ok(()) => (None, 0),
-        Err(error) if is_about_one(&error) => {
+        Err(error) if concerns_one_question(&error) => {
             (Some(format!("{error:#}")), exit::code(error.kind()))
         }
         Err(failure) => return Err(failure),
     };
-    let answer = if yes { "allow" } else { "deny" };
+    let answer = if allow { "allow" } else { "deny" };
     if json {
         let id = id.to_owned();
-        print::json(&Answered { id, answer, error }).kind(ErrorKind::Broken)?;
+        print::json(&AnswerReport { id, answer, error }).kind(ErrorKind::Broken)?;
     } else {
         match error {
             Some(error) => print::note(&format!("{id}: {error}")),
-            None if yes => print::note(&format!("{id}: allowed, this once")),
+            None if allow => print::note(&format!("{id}: allowed once")),
             None => print::note(&format!("{id}: denied")),
         }
     }
     Ok(code)
 }
 
-/// Whether others can be answered although this one cannot.
-const fn is_about_one(error: &EngineError) -> bool {
+/// Returns whether an error concerns only one question, so that others can still be answered.
+const fn concerns_one_question(error: &EngineError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Invalid
@@ -260,7 +267,8 @@ const fn is_about_one(error: &EngineError) -> bool {
     )
 }
 
-fn line(approval: &Approval) -> String {
+/// Returns one question as a line of text.
+fn text_line(approval: &Approval) -> String {
     let label = &approval.label;
     let text = approval.about.as_ref().map_or("", |about| &about.text);
     let by = approval.state.by().map(ToString::to_string).unwrap_or_default();
@@ -272,14 +280,14 @@ fn line(approval: &Approval) -> String {
             }
             None => "waits".to_owned(),
         },
-        ApprovalState::Claimed { .. } => format!("answered by {by}, not carried out yet"),
+        ApprovalState::Claimed { .. } => format!("answered by {by}, not yet processed"),
         ApprovalState::Closed { outcome, .. } if by.is_empty() => outcome.name().to_owned(),
         ApprovalState::Closed { outcome: ApprovalOutcome::Allowed, .. } => {
             format!("allowed by {by}")
         }
         ApprovalState::Closed { outcome: ApprovalOutcome::Denied, .. } => format!("denied by {by}"),
         ApprovalState::Closed { outcome, .. } => {
-            format!("{}; the answer of {by} was not carried out", outcome.name())
+            format!("{}; the answer of {by} had no effect", outcome.name())
         }
         ApprovalState::Damaged(why) => format!("damaged: {why}"),
     };

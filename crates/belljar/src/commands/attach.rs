@@ -1,6 +1,7 @@
-//! `belljar attach`: the very screen of a box on this terminal, and its keys.
+//! `belljar attach`: connects this terminal to the screen and keyboard of a box.
 //!
-//! What comes from the box was drawn anew by a process that is locked in, and still passes the guard.
+//! The locked-down screen process of the box redraws the output of the program. The result also passes
+//! the terminal guard here.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use crate::cli::boxes::terminals::AttachArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope;
-use crate::terminal::{self, Raw};
+use crate::terminal::{self, RawMode};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::scope::Scoped;
@@ -26,148 +27,156 @@ use belljar_engine::supervisor::{
     protocol::{FromSupervisor, ToSupervisor},
 };
 
-/// A screen of its own, so that what was there before comes back afterwards.
-const ENTER: &[u8] = b"\x1b[?1049h\x1b[m\x1b[2J\x1b[H";
-/// Takes back everything that a screen can have switched on.
-const LEAVE: &[u8] = b"\x1b[m\x1b[?25h\x1b[?1l\x1b>\x1b[?2004l\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[0 q\x1b[?1049l";
+/// The escape sequences that open an alternate screen, so that the old content can be restored.
+const ENTER_SCREEN: &[u8] = b"\x1b[?1049h\x1b[m\x1b[2J\x1b[H";
+/// The escape sequences that switch off every terminal mode that the box can have switched on.
+const LEAVE_SCREEN: &[u8] = b"\x1b[m\x1b[?25h\x1b[?1l\x1b>\x1b[?2004l\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[0 q\x1b[?1049l";
 
 const SIGWINCH: i32 = 28;
-/// What ends us: a terminal that is gone, or somebody who asks.
-const SIGNALS: [i32; 4] = [1, 2, 15, SIGWINCH];
+/// The handled signals: HUP, INT and TERM end the session, WINCH reports a new terminal size.
+const HANDLED_SIGNALS: [i32; 4] = [1, 2, 15, SIGWINCH];
 
-/// Keys beyond so many bytes that the supervisor has not taken are lost, as at every terminal.
-const MOST_KEYS: usize = 1 << 20;
+/// The maximum number of bytes that wait for the supervisor; further keys are dropped.
+const MAX_PENDING_BYTES: usize = 1 << 20;
 /// The time that the supervisor has to report the end of a box.
-const ENDING: Duration = Duration::from_secs(30);
+const END_REPORT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Page up and down with Alt or Shift held.
-const BACK: [&[u8]; 2] = [b"\x1b[5;3~", b"\x1b[5;2~"];
-const FORTH: [&[u8]; 2] = [b"\x1b[6;3~", b"\x1b[6;2~"];
+/// The bytes of Page Up with Alt or Shift, which scroll back in the output.
+const SCROLL_UP_KEYS: [&[u8]; 2] = [b"\x1b[5;3~", b"\x1b[5;2~"];
+/// The bytes of Page Down with Alt or Shift, which scroll forward in the output.
+const SCROLL_DOWN_KEYS: [&[u8]; 2] = [b"\x1b[6;3~", b"\x1b[6;2~"];
 
-/// Why it is over.
+/// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum SessionEnd {
     Detached,
-    /// The box is over, or its supervisor is gone.
+    /// The box stopped, or its supervisor exited.
     Box,
-    /// Our own terminal is gone, or somebody ended us.
-    Own,
+    /// The terminal was closed, or a signal arrived.
+    Terminal,
 }
 
+/// Runs `belljar attach`.
 pub(crate) fn run(args: &AttachArgs) -> Outcome {
     let state = scope::open(None)?;
-    let of = NamedBox::find(&state, &args.name)?;
-    attach(&state, &of, args)
+    let named_box = NamedBox::find(&state, &args.name)?;
+    attach(&state, &named_box, args)
 }
 
-pub(crate) fn attach(state: &Scoped, of: &NamedBox, args: &AttachArgs) -> Outcome {
+/// Connects this terminal to a box until the user detaches or the box stops.
+pub(crate) fn attach(state: &Scoped, named_box: &NamedBox, args: &AttachArgs) -> Outcome {
     let (input, output) = (std::io::stdin(), std::io::stdout());
-    let name = of.name();
+    let name = named_box.name();
     let size = terminal::size(&input).filter(|_| rustix::termios::isatty(&output));
     let Some(size) = size else {
         return Err(invalid(format!(
-            "attach needs a terminal; `belljar logs {name}` shows what the box writes, and `belljar exec {name} -- CMD` runs something in it"
+            "attach needs a terminal; `belljar logs {name}` prints the output of the box, and `belljar exec {name} -- CMD` runs a program in it"
         )));
     };
-    let run = of.run().map(|run| run.id());
-    let request = ToSupervisor::Attach { size: of_terminal(size), read_only: args.read_only };
-    let (line, answer) = supervisor::call(state, of, &request, None)?;
-    if !matches!(answer, FromSupervisor::Ok) {
+    let run = named_box.run().map(|run| run.id());
+    let request = ToSupervisor::Attach { size: to_protocol_size(size), read_only: args.read_only };
+    let (connection, response) = supervisor::call(state, named_box, &request, None)?;
+    if !matches!(response, FromSupervisor::Ok) {
         let error = anyhow!("the supervisor of box {name} sent an unexpected message");
         return Err(EngineError::new(ErrorKind::Broken, error));
     }
-    let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
-    let raw = Raw::enter(input.as_fd())
-        .context("put the terminal into raw mode")
+    let signals = SignalFd::new(&HANDLED_SIGNALS)
+        .context("cannot watch for signals")
+        .kind(ErrorKind::Broken)?;
+    let raw = RawMode::enter(input.as_fd())
+        .context("cannot switch the terminal to raw mode")
         .kind(ErrorKind::Broken)?;
     let session = Session {
-        line,
+        connection,
         guard: Guard::default(),
         detach: &args.detach_keys.0,
-        matched: 0,
+        matched_keys: 0,
         page: size.0,
-        looks_back: false,
+        is_scrolled: false,
         keys: Vec::new(),
-        screen: ENTER.to_vec(),
+        screen: ENTER_SCREEN.to_vec(),
     };
-    let ended = session.work(&signals);
-    leave();
+    let ended = session.run(&signals);
+    restore_terminal();
     drop(raw);
-    match ended.context("attach").kind(ErrorKind::Broken)? {
-        End::Detached => {
-            print::note(&format!("detached from box {name}; `belljar attach {name}` comes back"));
+    match ended.context("the connection to the box failed").kind(ErrorKind::Broken)? {
+        SessionEnd::Detached => {
+            print::note(&format!(
+                "detached from box {name}, which keeps running; `belljar attach {name}` connects again"
+            ));
             Ok(0)
         }
-        End::Own => Ok(exit::FAILED),
-        End::Box => tell_end(of, run),
+        SessionEnd::Terminal => Ok(exit::FAILED),
+        SessionEnd::Box => report_end(named_box, run),
     }
 }
 
-/// One terminal at one box.
+/// The connection of this terminal to one box.
 struct Session<'a> {
-    line: UnixStream,
+    connection: UnixStream,
     guard: Guard,
     detach: &'a [u8],
-    /// How many of the detach keys were typed so far.
-    matched: usize,
-    /// How many rows there are.
+    /// The number of detach keys that were typed so far.
+    matched_keys: usize,
+    /// The number of rows of this terminal.
     page: u16,
-    looks_back: bool,
-    /// On their way to the supervisor.
+    is_scrolled: bool,
+    /// Encoded messages that wait to be sent to the supervisor.
     keys: Vec<u8>,
-    /// On its way to the terminal.
+    /// Output that waits to be written to the terminal.
     screen: Vec<u8>,
 }
 
 impl Session<'_> {
-    fn work(mut self, signals: &SignalFd) -> std::io::Result<End> {
+    /// Copies keys and output until the session ends.
+    fn run(mut self, signals: &SignalFd) -> std::io::Result<SessionEnd> {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let mut buffer = vec![0; 16 * 1024];
         loop {
-            let interest_in_line = self.line_interest();
-            // One that hung up would wake us again and again.
-            let waits = interest_in_line.is_empty();
-            let line = if waits { signals.as_fd() } else { self.line.as_fd() };
+            let connection_events = self.connection_interest();
+            // A closed connection would make poll return at once, so it is left out.
+            let waits = connection_events.is_empty();
+            let connection = if waits { signals.as_fd() } else { self.connection.as_fd() };
             let mut polled = [
                 PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(input.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(line, interest_in_line),
+                PollFd::from_borrowed_fd(connection, connection_events),
                 PollFd::from_borrowed_fd(output.as_fd(), interest(&self.screen)),
             ];
             match rustix::event::poll(&mut polled, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let [signal, typed, line, shown] = polled.map(|it| it.revents());
-            if !signal.is_empty() && self.signalled(signals)? {
-                return Ok(End::Own);
+            let [signal, input_ready, connection, output_ready] = polled.map(|it| it.revents());
+            if !signal.is_empty() && self.handle_signals(signals)? {
+                return Ok(SessionEnd::Terminal);
             }
-            if !typed.is_empty() {
+            if !input_ready.is_empty() {
                 match rustix::io::read(&input, &mut buffer) {
-                    Ok(0) | Err(rustix::io::Errno::IO) => return Ok(End::Own),
+                    Ok(0) | Err(rustix::io::Errno::IO) => return Ok(SessionEnd::Terminal),
                     Ok(read) => {
-                        if self.typed(buffer.get(..read).unwrap_or_default())? {
-                            return Ok(End::Detached);
+                        if self.handle_input(buffer.get(..read).unwrap_or_default())? {
+                            return Ok(SessionEnd::Detached);
                         }
                     }
                     Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
-            if !shown.is_empty() && !self.show()? {
-                return Ok(End::Own);
+            if !output_ready.is_empty() && !self.show()? {
+                return Ok(SessionEnd::Terminal);
             }
             if !self.keys.is_empty() && !self.send()? {
-                return Ok(End::Box);
+                return Ok(SessionEnd::Box);
             }
-            if line.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+            if connection.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
                 && self.screen.is_empty()
             {
-                match rustix::io::read(&self.line, &mut buffer) {
-                    Ok(0) | Err(rustix::io::Errno::CONNRESET) => return Ok(End::Box),
+                match rustix::io::read(&self.connection, &mut buffer) {
+                    Ok(0) | Err(rustix::io::Errno::CONNRESET) => return Ok(SessionEnd::Box),
                     Ok(read) => {
-                        let drawn = buffer.get(..read).unwrap_or_default();
-                        self.guard.pass(drawn, &mut self.screen);
+                        let bytes = buffer.get(..read).unwrap_or_default();
+                        self.guard.pass(bytes, &mut self.screen);
                     }
                     Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
                     Err(error) => return Err(error.into()),
@@ -176,66 +185,67 @@ impl Session<'_> {
         }
     }
 
-    /// More of the screen is taken when the terminal has what came before.
-    fn line_interest(&self) -> PollFlags {
+    /// Returns the poll events for the connection; output is read only when the terminal has taken all.
+    fn connection_interest(&self) -> PollFlags {
         let read = if self.screen.is_empty() { PollFlags::IN } else { PollFlags::empty() };
         read | interest(&self.keys)
     }
 
-    /// Whether a signal ends us.
-    fn signalled(&mut self, signals: &SignalFd) -> std::io::Result<bool> {
+    /// Handles signals; returns whether the session must end.
+    fn handle_signals(&mut self, signals: &SignalFd) -> std::io::Result<bool> {
         while let Some(signal) = signals.read()? {
             if signal != SIGWINCH {
                 return Ok(true);
             }
             let Some(size) = terminal::size(std::io::stdin()) else { return Ok(true) };
             self.page = size.0;
-            self.say(&ToSupervisor::Resize(of_terminal(size)))?;
+            self.queue_message(&ToSupervisor::Resize(to_protocol_size(size)))?;
         }
         Ok(false)
     }
 
-    /// Takes what was typed; true if it was the keys that detach.
-    fn typed(&mut self, typed: &[u8]) -> std::io::Result<bool> {
+    /// Handles typed bytes; returns true if the detach keys were typed.
+    fn handle_input(&mut self, typed: &[u8]) -> std::io::Result<bool> {
         let half = i32::from(self.page / 2).max(1);
-        if BACK.contains(&typed) || FORTH.contains(&typed) {
-            self.looks_back = true;
-            let lines = if BACK.contains(&typed) { half } else { -half };
-            return self.say(&ToSupervisor::Scroll(Some(lines))).map(|()| false);
+        if SCROLL_UP_KEYS.contains(&typed) || SCROLL_DOWN_KEYS.contains(&typed) {
+            self.is_scrolled = true;
+            let lines = if SCROLL_UP_KEYS.contains(&typed) { half } else { -half };
+            return self.queue_message(&ToSupervisor::Scroll(Some(lines))).map(|()| false);
         }
-        if std::mem::take(&mut self.looks_back) {
-            self.say(&ToSupervisor::Scroll(None))?;
+        if std::mem::take(&mut self.is_scrolled) {
+            self.queue_message(&ToSupervisor::Scroll(None))?;
         }
         let mut keys = Vec::with_capacity(typed.len());
         for byte in typed {
-            if self.detach.get(self.matched) == Some(byte) {
-                self.matched += 1;
-                if self.matched == self.detach.len() {
+            if self.detach.get(self.matched_keys) == Some(byte) {
+                self.matched_keys += 1;
+                if self.matched_keys == self.detach.len() {
                     return Ok(true);
                 }
                 continue;
             }
-            keys.extend_from_slice(self.detach.get(..self.matched).unwrap_or_default());
-            self.matched = usize::from(self.detach.first() == Some(byte));
-            if self.matched == 0 {
+            keys.extend_from_slice(self.detach.get(..self.matched_keys).unwrap_or_default());
+            self.matched_keys = usize::from(self.detach.first() == Some(byte));
+            if self.matched_keys == 0 {
                 keys.push(*byte);
             }
         }
-        if !keys.is_empty() && self.keys.len() < MOST_KEYS {
-            self.say(&ToSupervisor::Keys(keys))?;
+        if !keys.is_empty() && self.keys.len() < MAX_PENDING_BYTES {
+            self.queue_message(&ToSupervisor::Keys(keys))?;
         }
         Ok(false)
     }
 
-    fn say(&mut self, message: &ToSupervisor) -> std::io::Result<()> {
+    /// Queues a message for the supervisor.
+    fn queue_message(&mut self, message: &ToSupervisor) -> std::io::Result<()> {
         self.keys.extend(supervisor::encode(message)?);
         Ok(())
     }
 
-    /// Sends what the supervisor takes now; false if it is gone.
+    /// Sends queued messages without blocking; returns false if the supervisor closed the connection.
     fn send(&mut self) -> std::io::Result<bool> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::send(&self.line, &self.keys, flags) {
+        match rustix::net::send(&self.connection, &self.keys, flags) {
             Ok(sent) => {
                 self.keys.drain(..sent);
                 Ok(true)
@@ -246,12 +256,12 @@ impl Session<'_> {
         }
     }
 
-    /// Shows what the terminal takes now; false if it is gone.
+    /// Writes waiting output to the terminal; returns false if the terminal was closed.
     fn show(&mut self) -> std::io::Result<bool> {
         let piece = self.screen.get(..4096).unwrap_or(&self.screen);
         match rustix::io::write(std::io::stdout(), piece) {
-            Ok(wrote) => {
-                self.screen.drain(..wrote);
+            Ok(written) => {
+                self.screen.drain(..written);
                 Ok(true)
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(true),
@@ -261,44 +271,48 @@ impl Session<'_> {
     }
 }
 
+/// Returns the poll event for writing if there are pending bytes.
 fn interest(pending: &[u8]) -> PollFlags {
     if pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT }
 }
 
-fn of_terminal((rows, columns): (u16, u16)) -> Size {
+/// Converts a terminal size to the type of the supervisor protocol.
+fn to_protocol_size((rows, columns): (u16, u16)) -> Size {
     Size { rows, columns }
 }
 
-/// Gives the terminal back as it was.
-fn leave() {
-    let mut rest = LEAVE;
-    while let Ok(wrote) = rustix::io::write(std::io::stdout(), rest) {
-        rest = rest.get(wrote..).unwrap_or_default();
+/// Restores the normal screen and modes of the terminal.
+fn restore_terminal() {
+    let mut rest = LEAVE_SCREEN;
+    while let Ok(written) = rustix::io::write(std::io::stdout(), rest) {
+        rest = rest.get(written..).unwrap_or_default();
         if rest.is_empty() {
             break;
         }
     }
 }
 
-/// Says how the run of a box ended, once that is known; its exit code is ours.
-pub(crate) fn tell_end(of: &NamedBox, run: Option<belljar_model::RunId>) -> Outcome {
-    let name = of.name();
-    let until = Instant::now() + ENDING;
-    while of.is_up() && of.run().map(|run| run.id()) == run && Instant::now() < until {
+/// Waits until the end of a run is recorded, prints its reason and returns its exit code.
+pub(crate) fn report_end(named_box: &NamedBox, run: Option<belljar_model::RunId>) -> Outcome {
+    let name = named_box.name();
+    let until = Instant::now() + END_REPORT_TIMEOUT;
+    while named_box.is_up() && named_box.run().map(|run| run.id()) == run && Instant::now() < until
+    {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let ended = of.run().filter(|now| Some(now.id()) == run).and_then(|run| run.record.result);
+    let ended =
+        named_box.run().filter(|latest| Some(latest.id()) == run).and_then(|run| run.record.result);
     match ended {
         Some(result) => {
             print::note(&format!(
-                "box {name} ended: {}; `belljar logs {name}` shows what it wrote, `belljar start {name}` starts it again",
+                "box {name} stopped: {}; `belljar logs {name}` prints its output, `belljar start {name}` starts it again",
                 result.reason.sentence()
             ));
             Ok(result.exit_code())
         }
         None => {
             let error = anyhow!(
-                "the supervisor of box {name} is gone; `belljar status {name}` shows how the box is"
+                "the supervisor of box {name} exited without reporting the end of the box; `belljar status {name}` shows its state"
             );
             Err(EngineError::new(ErrorKind::Broken, error))
         }

@@ -1,4 +1,4 @@
-//! `belljar list`, `status`, `start`, `stop` and `down`: the life of named boxes.
+//! `belljar list`, `status`, `start`, `stop` and `down`: list, start, stop and remove named boxes.
 
 use belljar_model::boxes::{BoxName, BoxState, BoxWorkspace};
 use belljar_model::{RunRecord, display};
@@ -20,32 +20,34 @@ use belljar_engine::supervisor::{
     protocol::{FromSupervisor, Live, ToSupervisor},
 };
 
+/// Runs `belljar list`.
 pub(crate) fn list(args: &ListArgs) -> Outcome {
     let state = scope::open(None)?;
     let all = NamedBox::all(&state)?;
-    for one in &all {
-        let seen = Seen::of(&state, one);
+    for named_box in &all {
+        let report = BoxReport::new(&state, named_box);
         if args.json {
-            print::json(&seen).kind(ErrorKind::Broken)?;
+            print::json(&report).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&seen.line()).kind(ErrorKind::Broken)?;
+            print::out(&report.line()).kind(ErrorKind::Broken)?;
         }
     }
     if all.is_empty() && !args.json {
-        print::note("no boxes; `belljar up NAME` makes one");
+        print::note("there are no boxes; `belljar up NAME` creates a box");
     }
     Ok(0)
 }
 
+/// Runs `belljar status`.
 pub(crate) fn status(args: &StatusArgs) -> Outcome {
     let state = scope::open(None)?;
-    let one = NamedBox::find(&state, &args.which.name)?;
-    let seen = Seen::of(&state, &one);
+    let named_box = NamedBox::find(&state, &args.which.name)?;
+    let report = BoxReport::new(&state, &named_box);
     if args.json {
-        print::json(&seen).kind(ErrorKind::Broken)?;
+        print::json(&report).kind(ErrorKind::Broken)?;
     } else {
-        let mut page = seen.page(&one);
-        if let Some(unapplied) = unapplied::find(&state, &one)? {
+        let mut page = report.page(&named_box);
+        if let Some(unapplied) = unapplied::find(&state, &named_box)? {
             page.push_str(&format!("holds      {}\n", unapplied.description()));
         }
         print::out(&page).kind(ErrorKind::Broken)?;
@@ -53,6 +55,7 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
     Ok(0)
 }
 
+/// Runs `belljar start`.
 pub(crate) fn start(args: &StartArgs) -> Outcome {
     let state = scope::open(None)?;
     let boxes: Result<Vec<NamedBox>, EngineError> =
@@ -60,6 +63,7 @@ pub(crate) fn start(args: &StartArgs) -> Outcome {
     start_all(&state, &boxes?)
 }
 
+/// Runs `belljar stop`.
 pub(crate) fn stop(args: &StopArgs) -> Outcome {
     let state = scope::open(None)?;
     for name in &args.names {
@@ -72,55 +76,59 @@ pub(crate) fn stop(args: &StopArgs) -> Outcome {
     Ok(0)
 }
 
+/// Runs `belljar down`.
 pub(crate) fn down(args: &DownArgs) -> Outcome {
     let state = scope::open(None)?;
     for name in &args.names {
         boxes::remove(&state, &NamedBox::find(&state, name)?, args.discard_work)?;
         print::note(&format!(
-            "box {name} is down; `belljar restore {name}` brings it back for 14 days"
+            "box {name} was removed; `belljar restore {name}` restores it within 14 days"
         ));
     }
     trash::delete_expired(&state);
     Ok(0)
 }
 
-/// How a box is, for people and programs.
+/// The status of a box, which is printed as text or as JSON.
 #[derive(Serialize)]
-struct Seen {
+struct BoxReport {
     name: BoxName,
     state: BoxState,
     created: u64,
     ground: BoxWorkspace,
-    /// The newest run, if there was one.
+    /// The newest run of the box, if there is one.
     run: Option<RunRecord>,
-    /// What its supervisor reports, while it runs.
+    /// The report of the supervisor, while the box runs.
     live: Option<Live>,
 }
 
-impl Seen {
-    fn of(scope: &Scoped, one: &NamedBox) -> Self {
-        let state = one.state();
-        let ask = || supervisor::ask(scope, one, &ToSupervisor::Status);
-        let asked = (state == BoxState::Running).then(ask);
-        let live = match asked {
+impl BoxReport {
+    /// Reads the status of a box, and asks its supervisor if the box runs.
+    fn new(scope: &Scoped, named_box: &NamedBox) -> Self {
+        let state = named_box.state();
+        let ask = || supervisor::ask(scope, named_box, &ToSupervisor::Status);
+        let response = (state == BoxState::Running).then(ask);
+        let live = match response {
             Some(Ok(FromSupervisor::Status(live))) => Some(live),
             _ => None,
         };
         Self {
-            name: one.name().clone(),
+            name: named_box.name().clone(),
             state,
-            created: one.record.created,
-            ground: one.record.ground.clone(),
-            run: one.run().map(|run| run.record),
+            created: named_box.record.created,
+            ground: named_box.record.ground.clone(),
+            run: named_box.run().map(|run| run.record),
             live,
         }
     }
 
+    /// Returns whether changes of the box wait for review, as text.
     fn review(&self) -> &'static str {
         let waits = self.run.as_ref().is_some_and(|run| run.review.is_pending());
         if waits { "waits for review" } else { "-" }
     }
 
+    /// Returns the line of the box in `belljar list`.
     fn line(&self) -> String {
         let name = self.name.as_str();
         let place = self.ground.path().map_or_else(
@@ -130,10 +138,11 @@ impl Seen {
         format!("{name:<20}  {:<12}  {:<16}  {place}\n", self.state.name(), self.review())
     }
 
-    fn page(&self, one: &NamedBox) -> String {
+    /// Returns the text of `belljar status`.
+    fn page(&self, named_box: &NamedBox) -> String {
         let mut text = format!("name       {}\nstate      {}\n", self.name, self.state.name());
-        let made = moment::readable_seconds(self.created.saturating_mul(1_000_000));
-        text.push_str(&format!("made       {made}\n"));
+        let created = moment::readable_seconds(self.created.saturating_mul(1_000_000));
+        text.push_str(&format!("made       {created}\n"));
         if let Some(run) = &self.run {
             let argv: Vec<String> =
                 run.argv.iter().map(|word| display::safe(word).to_string()).collect();
@@ -146,7 +155,7 @@ impl Seen {
             text.push_str(&format!("health     {}\n", health.name()));
         }
         text.push_str(&format!("review     {}\n", self.review()));
-        text.push_str(&format!("kept in    {}\n", one.dir.display()));
+        text.push_str(&format!("kept in    {}\n", named_box.dir.display()));
         text
     }
 }

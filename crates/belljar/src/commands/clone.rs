@@ -1,4 +1,6 @@
-//! `diff`, `apply` and `discard` of boxes that work on a private clone: objects, never files.
+//! `belljar diff` and `belljar apply` for boxes whose workspace is a private clone of a repository.
+//!
+//! The work of such a box is read as git objects, never as files.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,13 +20,16 @@ use crate::commands::apply::pick;
 use crate::exit::Outcome;
 use crate::print;
 
-pub(crate) fn diff(state: &Scoped, of: &NamedBox, args: &DiffArgs) -> Outcome {
+/// Shows the commits and changes in the clone of a box.
+pub(crate) fn diff(state: &Scoped, named_box: &NamedBox, args: &DiffArgs) -> Outcome {
     if args.conflicts {
-        return Err(invalid("--conflicts: work of a clone meets yours when you merge its branch"));
+        return Err(invalid(
+            "--conflicts does not work for a box with a clone: conflicts appear when you merge its branch",
+        ));
     }
-    let (at, work) = cloned::read(state, of)?;
+    let (at, work) = cloned::read(state, named_box)?;
     if args.json {
-        print::json(&Report::of(of, work.as_ref())).kind(ErrorKind::Broken)?;
+        print::json(&CloneReport::new(named_box, work.as_ref())).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let Some(work) = work else { return Ok(0) };
@@ -36,31 +41,36 @@ pub(crate) fn diff(state: &Scoped, of: &NamedBox, args: &DiffArgs) -> Outcome {
     Ok(0)
 }
 
-pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome {
-    let name = of.name();
+/// Writes the commits of a box to a branch of the operator's repository.
+pub(crate) fn apply(state: &Scoped, named_box: &NamedBox, args: &ApplyArgs) -> Outcome {
+    let name = named_box.name();
     if !args.paths.is_empty() || !args.theirs.is_empty() || !args.ours.is_empty() {
         return Err(invalid(
-            "a box with a clone gives its work as commits on a branch: paths, --theirs and --ours are for you to choose when you merge it",
+            "paths, --theirs and --ours do not work for a box with a clone: its work becomes commits on a branch; choose files when you merge that branch",
         ));
     }
-    let _lock = of.lock_for_change()?;
-    let (at, work) = cloned::read(state, of)?;
+    let _lock = named_box.lock_for_change()?;
+    let (at, work) = cloned::read(state, named_box)?;
     let Some(work) = work.filter(|work| !work.is_empty()) else {
-        print::note("there is nothing to take over");
+        print::note("there are no changes to apply");
         return Ok(0);
     };
-    refuse_marked(of, &work, args)?;
+    refuse_unsafe_files(named_box, &work, args)?;
     let default = clones::default_branch(name);
     let branch = args.branch.as_deref().filter(|branch| !branch.is_empty()).unwrap_or(&default);
     if !args.yes {
         print::out(&summary(&work)).kind(ErrorKind::Broken)?;
-        if !print::confirm(&format!("put this on the branch {branch}?")).kind(ErrorKind::Broken)? {
-            return Err(invalid("nothing was applied; `--yes` answers the question"));
+        if !print::confirm(&format!("write these commits to the branch {branch}?"))
+            .kind(ErrorKind::Broken)?
+        {
+            return Err(invalid(
+                "nothing was applied, because it was not confirmed; `--yes` skips the question",
+            ));
         }
     }
-    cloned::apply(state, of, at, &work, branch)?;
+    cloned::apply(state, named_box, at, &work, branch)?;
     if args.json {
-        print::json(&Report::of(of, Some(&work))).kind(ErrorKind::Broken)?;
+        print::json(&CloneReport::new(named_box, Some(&work))).kind(ErrorKind::Broken)?;
     } else {
         let commits = work.commit_count;
         let count = if commits == 1 { "1 commit".into() } else { format!("{commits} commits") };
@@ -70,8 +80,14 @@ pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome 
     Ok(0)
 }
 
-/// A branch cannot leave a file out, so what must not come, or only if it is named, stops all of it.
-fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), EngineError> {
+/// Returns an error if the work has denied files, or risky files that were not named.
+///
+/// A branch cannot leave single files out, so one such file stops the whole apply.
+fn refuse_unsafe_files(
+    named_box: &NamedBox,
+    work: &Work,
+    args: &ApplyArgs,
+) -> Result<(), EngineError> {
     let named = pick(&args.include_executable).kind(ErrorKind::Invalid)?;
     let safe = |file: &FileChange| display::safe(file.path.as_os_str().as_bytes()).to_string();
     let mut text = String::new();
@@ -79,7 +95,7 @@ fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), Eng
         let path = belljar_workspace::RelPath::new(file.path.as_os_str().as_bytes());
         let is_named = path.is_ok_and(|path| named.matches(&path));
         match (&file.denied, &file.risky) {
-            (Some(why), _) => write!(text, " {}: {why}, which no flag lifts;", safe(file)).ok(),
+            (Some(why), _) => write!(text, " {}: {why} (no option permits it);", safe(file)).ok(),
             (None, Some(why)) if !is_named => write!(text, " {}: {why};", safe(file)).ok(),
             (None, _) => None,
         };
@@ -87,28 +103,28 @@ fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), Eng
     if text.is_empty() {
         return Ok(());
     }
-    let name = of.name();
+    let name = named_box.name();
     let error = anyhow!(
-        "nothing was applied, since something on the host would execute part of it or a rule keeps it out:{text} look with `belljar diff {name}`, and name what is meant with --include-executable PATH (`**` means all)"
+        "nothing was applied, because the host could execute some files or a rule denies them:{text} review them with `belljar diff {name}` and permit executable files with --include-executable PATH (`**` permits all)"
     );
     Err(EngineError::new(ErrorKind::Broken, error))
 }
 
-/// Commits and marked files, before the difference itself.
+/// Returns the list of commits, denied and risky files and remarks that precedes a diff.
 fn summary(work: &Work) -> String {
     let mut text = String::new();
     for Commit { oid, author, subject } in &work.commits {
         let oid = oid.get(..12).unwrap_or(oid);
-        writeln!(text, "commit  {oid}  {author}: {subject}").ok(); // a String takes everything
+        writeln!(text, "commit  {oid}  {author}: {subject}").ok(); // writing to a String cannot fail
     }
     for file in &work.files {
         let path = display::safe(file.path.as_os_str().as_bytes());
         for why in [&file.denied, &file.risky].into_iter().flatten() {
-            writeln!(text, "look    {path}: {why}").ok(); // see above
+            writeln!(text, "review  {path}: {why}").ok(); // cannot fail
         }
     }
     for remark in &work.remarks {
-        writeln!(text, "note    {remark}").ok(); // see above
+        writeln!(text, "note    {remark}").ok(); // cannot fail
     }
     if !text.is_empty() {
         text.push('\n');
@@ -116,49 +132,49 @@ fn summary(work: &Work) -> String {
     text
 }
 
-/// The work of a clone for programs.
+/// The work in the clone of a box, as JSON.
 #[derive(Serialize)]
-struct Report {
+struct CloneReport {
     #[serde(rename = "box")]
     name: String,
     base: Option<String>,
     tip: Option<String>,
     uncommitted: bool,
-    commits: Vec<ReportCommit>,
-    files: Vec<ReportFile>,
+    commits: Vec<CommitReport>,
+    files: Vec<FileReport>,
     remarks: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct ReportCommit {
+struct CommitReport {
     oid: String,
     author: String,
     subject: String,
 }
 
 #[derive(Serialize)]
-struct ReportFile {
+struct FileReport {
     path: String,
     kind: &'static str,
     risky: Option<String>,
     denied: Option<String>,
 }
 
-impl Report {
-    fn of(of: &NamedBox, work: Option<&Work>) -> Self {
-        let commit = |it: &Commit| ReportCommit {
+impl CloneReport {
+    fn new(named_box: &NamedBox, work: Option<&Work>) -> Self {
+        let commit = |it: &Commit| CommitReport {
             oid: it.oid.clone(),
             author: it.author.clone(),
             subject: it.subject.clone(),
         };
-        let file = |it: &FileChange| ReportFile {
+        let file = |it: &FileChange| FileReport {
             path: display::safe(it.path.as_os_str().as_bytes()).to_string(),
             kind: it.kind.name(),
             risky: it.risky.clone(),
             denied: it.denied.clone(),
         };
         Self {
-            name: of.name().to_string(),
+            name: named_box.name().to_string(),
             base: work.map(|work| work.base.clone()),
             tip: work.map(|work| work.tip.clone()),
             uncommitted: work.is_some_and(|work| work.uncommitted),

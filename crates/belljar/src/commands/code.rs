@@ -1,4 +1,4 @@
-//! `belljar code`: one program of a model, from the shell.
+//! `belljar code`: runs one program that a model wrote.
 
 use crate::scope::host;
 use std::io::{IsTerminal as _, Read as _, Write as _};
@@ -23,14 +23,15 @@ use belljar_engine::programs::{
 };
 use belljar_engine::screen::guard::Guard;
 
-/// Far above any program that somebody wrote.
+/// The maximum size of a program in bytes.
 const MAX_CODE: u64 = 4 << 20;
 
+/// Runs `belljar code`.
 pub(crate) fn run(cli: &Cli, args: &CodeArgs) -> Outcome {
     if args.languages {
         return languages();
     }
-    let ground = ground(args.workspace.as_deref(), args.mode)?;
+    let workspace = workspace(args.workspace.as_deref(), args.mode)?;
     let program = program(args)?;
     let apis = match (&args.apis[..], args.no_apis) {
         ([], false) => None,
@@ -38,28 +39,29 @@ pub(crate) fn run(cli: &Cli, args: &CodeArgs) -> Outcome {
     };
     let timeout = args.timeout.map(Duration::from_secs);
     let work = Work { program, apis, timeout };
-    let answer = execute(cli, ground, work, args.json)?;
-    told(&answer, args.json)
+    let answer = execute(cli, workspace, work, args.json)?;
+    report(&answer, args.json)
 }
 
-/// Runs one program in a programs of its own. What it writes is shown as it comes, unless `is_quiet`.
+/// Runs one program in a new box, and prints its output while it runs unless `is_quiet`.
 pub(crate) fn execute(
     cli: &Cli,
-    ground: Option<WorkspaceSpec>,
+    workspace: Option<WorkspaceSpec>,
     work: Work,
     is_quiet: bool,
 ) -> Result<Answer, EngineError> {
-    let programs = Programs::open(&scope::open(cli.config.as_deref())?, scope::here()?, ground, 0)?;
+    let programs =
+        Programs::open(&scope::open(cli.config.as_deref())?, scope::current_dir()?, workspace, 0)?;
     let cancelled = CancellationToken::new();
     let signals = interrupt::watch(cancelled.clone()).kind(ErrorKind::Broken)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("start a runtime").kind(ErrorKind::Broken)?;
+    let runtime = runtime.context("cannot start the async runtime").kind(ErrorKind::Broken)?;
     let answer = runtime.block_on(async {
-        let room = programs.room()?;
-        let mut shown = Shown::new(is_quiet);
-        let answer = programs.run(&room, work, &mut shown, &cancelled).await;
+        let session = programs.room()?;
+        let mut printer = OutputPrinter::new(is_quiet);
+        let answer = programs.run(&session, work, &mut printer, &cancelled).await;
         programs.servers.stop().await;
-        tokio::task::spawn_blocking(move || put_away(room)).await.ok(); // a panic there is said already
+        tokio::task::spawn_blocking(move || put_away(session)).await.ok(); // a panic in that task was already reported
         answer
     });
     drop(signals);
@@ -69,28 +71,29 @@ pub(crate) fn execute(
     })
 }
 
-/// The directory that programs are given.
-pub(crate) fn ground(
+/// Checks the options `--workspace` and `--mode`, and returns the workspace of programs.
+pub(crate) fn workspace(
     path: Option<&Path>,
     mode: Option<Mode>,
 ) -> Result<Option<WorkspaceSpec>, EngineError> {
-    let Some(asked) = path else { return Ok(None) };
-    let path = open_workspace(&scope::open(None)?, asked)?.path;
+    let Some(path) = path else { return Ok(None) };
+    let path = open_workspace(&scope::open(None)?, path)?.path;
     let mode = mode.unwrap_or(Mode::Overlay);
     if mode == Mode::Direct {
         return Err(invalid(
-            "--mode direct: programs of models are reviewed; use overlay or read-only",
+            "--mode direct does not work for programs of models, because their changes are reviewed; use overlay or read-only",
         ));
     }
     if host().user_home().is_some_and(|home| home == path) {
         return Err(invalid(format!(
-            "--workspace {}: this is your home directory with all its keys; choose a project",
+            "--workspace: {} is your home directory with all its keys; choose the directory of a project",
             path.display()
         )));
     }
     Ok(Some(WorkspaceSpec { path, mode }))
 }
 
+/// Reads the program from its file or from standard input, and checks its size and its input.
 fn program(args: &CodeArgs) -> Result<Program, EngineError> {
     let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
     let language = args.lang.or_else(|| file.and_then(Language::of_file));
@@ -99,31 +102,31 @@ fn program(args: &CodeArgs) -> Result<Program, EngineError> {
     let read = match file {
         Some(file) => std::fs::File::open(file)
             .and_then(|file| file.take(MAX_CODE + 1).read_to_string(&mut code))
-            .with_context(|| format!("read {}", file.display())),
+            .with_context(|| format!("cannot read the program {}", file.display())),
         None => {
             if std::io::stdin().is_terminal() {
-                print::note("reading the program from the terminal; end it with Ctrl-D");
+                print::note("reading the program from the terminal; press Ctrl-D at its end");
             }
             std::io::stdin()
                 .take(MAX_CODE + 1)
                 .read_to_string(&mut code)
-                .context("read the program")
+                .context("cannot read the program from standard input")
         }
     };
     read.kind(ErrorKind::Invalid)?;
     if code.len() as u64 > MAX_CODE {
-        return Err(invalid(format!("the program has more than {MAX_CODE} bytes")));
+        return Err(invalid(format!("the program is larger than {MAX_CODE} bytes")));
     }
     if let Some(input) = &args.input {
         serde_json::from_str::<serde::de::IgnoredAny>(input)
-            .context("--input: not JSON")
+            .context("--input is not valid JSON")
             .kind(ErrorKind::Invalid)?;
     }
     Ok(Program::Code { code, language, input: args.input.clone() })
 }
 
-/// What is said of a program that is over.
-pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
+/// Prints the result of a program and returns its exit code.
+pub(crate) fn report(answer: &Answer, is_json: bool) -> Outcome {
     let report = ProgramReport::of(answer);
     if is_json {
         print::json(&report).kind(ErrorKind::Broken)?;
@@ -159,6 +162,7 @@ pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
     Ok(exit_code(answer))
 }
 
+/// Returns the exit code of `belljar code` for a finished program.
 fn exit_code(answer: &Answer) -> u8 {
     let ending = &answer.ending;
     let failed = ending.done.as_ref().is_some_and(|done| done.trouble.is_some());
@@ -168,23 +172,24 @@ fn exit_code(answer: &Answer) -> u8 {
     ending.reason.exit_code(ending.exit, ending.signal)
 }
 
+/// Prints the languages of code mode.
 fn languages() -> Outcome {
     for language in Language::ALL {
-        let state = if language.is_here() { "" } else { " (not here)" };
+        let state = if language.is_here() { "" } else { " (not available on this machine)" };
         print::out(&format!("{:<5} {}{state}\n", language.name(), language.about()))
             .kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
 
-/// Passes output on as it comes; what goes to a terminal goes through the guard.
-struct Shown {
+/// Prints the output of a program while it runs, filtered by the terminal guard on a terminal.
+struct OutputPrinter {
     is_quiet: bool,
     output: Option<Guard>,
     error: Option<Guard>,
 }
 
-impl Shown {
+impl OutputPrinter {
     fn new(is_quiet: bool) -> Self {
         let guarded = |is_terminal: bool| is_terminal.then(Guard::default);
         let output = guarded(std::io::stdout().is_terminal());
@@ -192,7 +197,7 @@ impl Shown {
     }
 }
 
-impl Listener for Shown {
+impl Listener for OutputPrinter {
     fn output(&mut self, stream: Stream, text: &str) {
         if self.is_quiet {
             return;
@@ -201,15 +206,15 @@ impl Listener for Shown {
             Stream::Stdout => &mut self.output,
             Stream::Stderr => &mut self.error,
         };
-        let mut kept = Vec::new();
+        let mut filtered = Vec::new();
         match guard {
-            Some(guard) => guard.pass(text.as_bytes(), &mut kept),
-            None => kept.extend_from_slice(text.as_bytes()),
+            Some(guard) => guard.pass(text.as_bytes(), &mut filtered),
+            None => filtered.extend_from_slice(text.as_bytes()),
         }
-        // A reader that went away does not end the program.
+        // A closed standard output does not end the program.
         match stream {
-            Stream::Stdout => std::io::stdout().lock().write_all(&kept).ok(),
-            Stream::Stderr => std::io::stderr().lock().write_all(&kept).ok(),
+            Stream::Stdout => std::io::stdout().lock().write_all(&filtered).ok(),
+            Stream::Stderr => std::io::stderr().lock().write_all(&filtered).ok(),
         };
     }
 

@@ -1,4 +1,4 @@
-//! `belljar diff`: shows what a box changed.
+//! `belljar diff`: shows the changes of a run or of a box.
 
 use anyhow::Context as _;
 use belljar_model::display;
@@ -20,22 +20,23 @@ use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::review;
 use belljar_engine::scope::Scoped;
 
+/// Runs `belljar diff`.
 pub(crate) fn run(args: &DiffArgs) -> Outcome {
     let state = scope::open(None)?;
     if args.home {
         return home(&state, args);
     }
-    if let Some(of) = box_store::find_with_clone(&state, args.which.run.as_deref())? {
-        return clone::diff(&state, &of, args);
+    if let Some(named_box) = box_store::find_with_clone(&state, args.which.run.as_deref())? {
+        return clone::diff(&state, &named_box, args);
     }
-    let here = scope::here()?;
-    let mut run = review::find(&state, &here, args.which.run.as_deref())?;
-    let of = box_store::box_of_run(&state, &run);
-    let is_up = of.as_ref().is_some_and(NamedBox::is_up);
-    // Of a box that is at work, what is there now; its turn may be another command's for long.
-    let _lock = of.as_ref().filter(|_| !is_up).map(NamedBox::lock_for_change).transpose()?;
-    if let Some(run_now) = of.as_ref().and_then(NamedBox::run) {
-        run = run_now;
+    let current_dir = scope::current_dir()?;
+    let mut run = review::find(&state, &current_dir, args.which.run.as_deref())?;
+    let named_box = box_store::box_of_run(&state, &run);
+    let is_up = named_box.as_ref().is_some_and(NamedBox::is_up);
+    // The changes of a running box are read without its lock, which another command can hold for long.
+    let _lock = named_box.as_ref().filter(|_| !is_up).map(NamedBox::lock_for_change).transpose()?;
+    if let Some(newest_run) = named_box.as_ref().and_then(NamedBox::run) {
+        run = newest_run;
     }
     let (layers, changes) =
         if is_up { read_current(&state, &run, true)? } else { open(&state, &run)? };
@@ -64,41 +65,45 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     Ok(0)
 }
 
-/// What differs in the home of a box, which may be what a hostile program left for the next one.
+/// Prints the changes in the home directory of a box.
+///
+/// A hostile program can leave files there that affect the next program.
 fn home(state: &Scoped, args: &DiffArgs) -> Outcome {
     let name = args.which.run.as_deref().unwrap_or_default();
-    let name = name.parse().context("--home is of a box").kind(ErrorKind::Invalid)?;
-    let one = NamedBox::find(state, &name)?;
-    let first = one.dir.join("first");
+    let name = name.parse().context("--home needs the name of a box").kind(ErrorKind::Invalid)?;
+    let named_box = NamedBox::find(state, &name)?;
+    let first = named_box.dir.join("first");
     let from = match &args.since {
-        Some(tag) => Some(snapshot::find(&one, tag)?.join("home")),
+        Some(tag) => Some(snapshot::find(&named_box, tag)?.join("home")),
         None => Some(first).filter(|first| first.is_dir()),
     };
-    let most = SealLimits::default().entries;
-    let found = compare(from.as_deref(), &one.dir.join("home"), most);
-    let found =
-        found.with_context(|| format!("read the home of box {name}")).kind(ErrorKind::Broken)?;
+    let max_entries = SealLimits::default().entries;
+    let differences = compare(from.as_deref(), &named_box.dir.join("home"), max_entries);
+    let differences = differences
+        .with_context(|| format!("cannot read the home directory of box {name}"))
+        .kind(ErrorKind::Broken)?;
     if args.json {
-        print::json(&found).kind(ErrorKind::Broken)?;
+        print::json(&differences).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
-    let text: String = found.iter().map(line).collect();
+    let text: String = differences.iter().map(line).collect();
     print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
-fn line(found: &Difference) -> String {
-    let letter = match found.change {
+/// Returns one changed path as a line of text.
+fn line(difference: &Difference) -> String {
+    let letter = match difference.change {
         ChangeKind::Added | ChangeKind::Renamed { .. } => 'A',
         ChangeKind::Modified => 'M',
         ChangeKind::Deleted => 'D',
         ChangeKind::ModeChanged => 'm',
         ChangeKind::TypeChanged => 'T',
     };
-    let path = display::safe(found.path.as_bytes());
-    let end = if found.kind == FileKind::Directory { "/" } else { "" };
-    let program = found.executable.then_some("a program");
-    let marks: Vec<&str> = found.risky.as_deref().into_iter().chain(program).collect();
+    let path = display::safe(difference.path.as_bytes());
+    let end = if difference.kind == FileKind::Directory { "/" } else { "" };
+    let executable = difference.executable.then_some("executable");
+    let marks: Vec<&str> = difference.risky.as_deref().into_iter().chain(executable).collect();
     let marks = if marks.is_empty() { String::new() } else { format!("  ! {}", marks.join("; ")) };
     format!("{letter} {path}{end}{marks}\n")
 }

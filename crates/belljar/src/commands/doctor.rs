@@ -1,4 +1,4 @@
-//! `belljar doctor`: what this machine can enforce, and on request the proof.
+//! `belljar doctor`: checks which isolation layers this machine supports, and optionally runs attacks.
 
 use std::io;
 use std::sync::Mutex;
@@ -16,6 +16,7 @@ use belljar_engine::doctor::{self, Examination, Finding, Health};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::lockdown;
 
+/// Runs `belljar doctor`.
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     if let Some(file) = &args.write_probe {
         doctor::write_probe(file)?;
@@ -24,44 +25,44 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     if args.try_jail {
         if !args.outside {
             lockdown::enter(lockdown::LockedRole::Broker)
-                .context("lock this process in")
+                .context("cannot lock this process down")
                 .kind(ErrorKind::Broken)?;
         }
         for line in lockdown::trial::run() {
             print::out(&line).kind(ErrorKind::Broken)?;
         }
-        io::copy(&mut io::stdin(), &mut io::sink()).kind(ErrorKind::Broken)?; // stays for as long as it is looked at
+        io::copy(&mut io::stdin(), &mut io::sink()).kind(ErrorKind::Broken)?; // wait until the test has examined this process and closes the input
         return Ok(0);
     }
     let findings = doctor::examine();
     let proofs = if args.prove { Some(prove(args)?) } else { None };
     let healthy = findings.iter().all(|finding| finding.health != Health::Missing);
     let proved = proofs.iter().flatten().all(|proof| proof.kept);
-    let report = Report { healthy, findings, proofs };
+    let report = DoctorReport { healthy, findings, proofs };
     let recorded = record(&report);
     if args.json {
         print::json(&report).kind(ErrorKind::Broken)?;
     } else {
         for finding in &report.findings {
-            print::out(&line(finding)).kind(ErrorKind::Broken)?;
+            print::out(&finding_line(finding)).kind(ErrorKind::Broken)?;
         }
     }
     if let Err(error) = recorded {
-        print::note("the result is not on record:");
+        print::note("the ledger does not record this result:");
         print::error(&error);
         return Ok(exit::FAILED);
     }
     Ok(if healthy && proved { 0 } else { exit::FAILED })
 }
 
-/// Puts the result on record: what the machine could enforce when.
-fn record(report: &Report) -> Result<(), EngineError> {
+/// Records the report in the ledger.
+fn record(report: &DoctorReport) -> Result<(), EngineError> {
     let state = scope::open(None)?;
     let text = serde_json::to_vec(report).kind(ErrorKind::Broken)?;
-    let of_proofs = report.proofs.iter().flatten().map(|proof| proof.kept);
-    let of_findings = report.findings.iter().map(|finding| finding.health != Health::Missing);
+    let proof_results = report.proofs.iter().flatten().map(|proof| proof.kept);
+    let finding_results = report.findings.iter().map(|finding| finding.health != Health::Missing);
     let (passed, failed): (Vec<bool>, Vec<bool>) =
-        of_findings.chain(of_proofs).partition(|good| *good);
+        finding_results.chain(proof_results).partition(|is_passed| *is_passed);
     let examination = Examination {
         proved: report.proofs.is_some(),
         passed: passed.len() as u64,
@@ -71,17 +72,18 @@ fn record(report: &Report) -> Result<(), EngineError> {
     doctor::record(&state, &examination)
 }
 
+/// The report of `belljar doctor`, as JSON.
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     healthy: bool,
     findings: Vec<Finding>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    proofs: Option<Vec<Proof>>,
+    proofs: Option<Vec<AttackResult>>,
 }
 
-/// One attack that was tried here.
+/// The result of one attack on this machine.
 #[derive(Serialize)]
-struct Proof {
+struct AttackResult {
     id: &'static str,
     title: &'static str,
     kept: bool,
@@ -89,7 +91,8 @@ struct Proof {
     detail: String,
 }
 
-fn line(finding: &Finding) -> String {
+/// Returns a finding as a line of text, with its remedy.
+fn finding_line(finding: &Finding) -> String {
     let mark = match finding.health {
         Health::Good => "ok     ",
         Health::Weak => "weak   ",
@@ -105,47 +108,51 @@ fn line(finding: &Finding) -> String {
     )
 }
 
-/// So many attacks are under way at once: most of them wait most of the time.
-const AT_ONCE: usize = 4;
+/// The maximum number of attacks that run at the same time; most of them wait most of the time.
+const MAX_PARALLEL_ATTACKS: usize = 4;
 
-/// Runs the attacks, telling of each as it ends. The result is in the order of the table.
-fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, EngineError> {
+/// Runs the chosen attacks and prints each result; returns the results sorted by id.
+fn prove(args: &DoctorArgs) -> Result<Vec<AttackResult>, EngineError> {
     let unknown = args.only.iter().find(|id| !ATTACKS.iter().any(|attack| attack.id == **id));
     if let Some(id) = unknown {
-        return Err(invalid(format!("--only {id}: no such attack")));
+        return Err(invalid(format!(
+            "--only: unknown attack {id}; docs/threat-model.md lists the ids"
+        )));
     }
-    let own = std::env::current_exe().context("find our own program").kind(ErrorKind::Broken)?;
+    let own = std::env::current_exe()
+        .context("cannot find the executable of belljar")
+        .kind(ErrorKind::Broken)?;
     let is_chosen =
         |attack: &&Attack| args.only.is_empty() || args.only.iter().any(|id| id == attack.id);
     let queue = Mutex::new(ATTACKS.iter().filter(is_chosen));
     let next = || queue.lock().ok().and_then(|mut queue| queue.next());
-    let work = || -> anyhow::Result<Vec<Proof>> {
+    let work = || -> anyhow::Result<Vec<AttackResult>> {
         let mut proofs = Vec::new();
         while let Some(attack) = next() {
             let lab = Lab::new(&own, &std::env::temp_dir())?;
-            let proof = judge(attack.id, attack.title, attack.run(&lab));
+            let proof = attack_result(attack.id, attack.title, attack.run(&lab));
             if !args.json {
-                print::out(&told(&proof))?;
+                print::out(&attack_line(&proof))?;
             }
             proofs.push(proof);
         }
         Ok(proofs)
     };
-    let finished: Vec<anyhow::Result<Vec<Proof>>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        let failed = |_| Err(anyhow!("an attack broke off"));
+    let finished: Vec<anyhow::Result<Vec<AttackResult>>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..MAX_PARALLEL_ATTACKS).map(|_| scope.spawn(work)).collect();
+        let failed = |_| Err(anyhow!("the thread of an attack panicked"));
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(failed)).collect()
     });
     let mut proofs = Vec::new();
-    for of_one in finished {
-        proofs.extend(of_one.kind(ErrorKind::Broken)?);
+    for results in finished {
+        proofs.extend(results.kind(ErrorKind::Broken)?);
     }
     proofs.sort_by_key(|proof| proof.id);
     Ok(proofs)
 }
 
-/// One attack for people.
-fn told(proof: &Proof) -> String {
+/// Returns the result of an attack as a line of text.
+fn attack_line(proof: &AttackResult) -> String {
     let title = display::safe_line(proof.title);
     if proof.kept {
         return format!("{:<8} {} {title}\n", proof.verdict, proof.id);
@@ -153,7 +160,8 @@ fn told(proof: &Proof) -> String {
     format!("BROKEN   {} {title}\n         {}\n", proof.id, display::safe_line(&proof.detail))
 }
 
-fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {
+/// Converts the verdict of an attack into a result.
+fn attack_result(id: &'static str, title: &'static str, verdict: Verdict) -> AttackResult {
     let kept = !verdict.is_failure();
     let (name, detail) = match verdict {
         Verdict::Held { checks, detail, .. } if detail.is_empty() => {
@@ -165,5 +173,5 @@ fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {
         Verdict::Broken { what } => ("broken", what),
         Verdict::ControlFailed { what } => ("control failed", what),
     };
-    Proof { id, title, kept, verdict: name, detail }
+    AttackResult { id, title, kept, verdict: name, detail }
 }

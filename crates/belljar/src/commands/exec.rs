@@ -20,7 +20,7 @@ use rustix::termios::Winsize;
 use crate::cli::boxes::terminals::{ExecArgs, ShellArgs};
 use crate::exit::Outcome;
 use crate::scope;
-use crate::terminal::{self, Raw};
+use crate::terminal::{self, RawMode};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::screen::guard::Guard;
@@ -31,16 +31,18 @@ use belljar_engine::supervisor::{
 };
 
 const SIGWINCH: i32 = 28;
-/// What is passed on to the program: hang-up, interrupt, quit, both user signals, end.
-const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, SIGWINCH];
-/// What ends the input of a program at a terminal.
+/// The signals that are forwarded to the program: HUP, INT, QUIT, USR1, USR2, TERM and WINCH.
+const FORWARDED_SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, SIGWINCH];
+/// The control character (Ctrl-D) that means end of input on a terminal.
 const END_OF_INPUT: u8 = 4;
 
-/// Starts bash, or sh if the box has no bash. The box can have another root file system than the host, so the
-/// choice is made in the box.
+/// The command of `belljar shell`, which starts bash, or sh if the box has no bash.
+///
+/// The choice is made inside the box, because the box can have another root file system than the host.
 const SHELL: [&str; 3] =
     ["sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi"];
 
+/// Runs `belljar shell`.
 pub(crate) fn shell(args: &ShellArgs) -> Outcome {
     run(&ExecArgs {
         name: args.name.clone(),
@@ -52,41 +54,47 @@ pub(crate) fn shell(args: &ShellArgs) -> Outcome {
     })
 }
 
+/// Runs `belljar exec`.
 pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let state = scope::open(None)?;
-    let of = NamedBox::find(&state, &args.name)?;
+    let named_box = NamedBox::find(&state, &args.name)?;
     let is_tty = wants_terminal(args);
     let size = is_tty.then(|| terminal::size(io::stdin()).unwrap_or((24, 80)));
-    // Before there are threads, which then leave the signals alone.
-    let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
+    // Signals are blocked before threads are started, so that all threads inherit the block.
+    let signals = SignalFd::new(&FORWARDED_SIGNALS)
+        .context("cannot watch for signals")
+        .kind(ErrorKind::Broken)?;
     let request = ToSupervisor::Exec(spec(args, size));
-    let (line, answer) = supervisor::call(&state, &of, &request, None)?;
-    if !matches!(answer, FromSupervisor::ExecStarted) {
-        return Err(gone(args));
+    let (connection, response) = supervisor::call(&state, &named_box, &request, None)?;
+    if !matches!(response, FromSupervisor::ExecStarted) {
+        return Err(box_stopped(args));
     }
-    let ends = supervisor::receive_descriptors(&line)
+    let descriptors = supervisor::receive_descriptors(&connection)
         .context("cannot receive the streams of the program")
         .kind(ErrorKind::Broken)?;
-    let ended = match <[OwnedFd; 3]>::try_from(ends) {
-        Ok([input, output, error]) => with_pipes(&line, &signals, [input, output, error]),
-        Err(mut ends) => match ends.pop() {
-            Some(terminal) => at_terminal(&line, &signals, &terminal),
+    let ended = match <[OwnedFd; 3]>::try_from(descriptors) {
+        Ok([input, output, error]) => run_with_pipes(&connection, &signals, [input, output, error]),
+        Err(mut descriptors) => match descriptors.pop() {
+            Some(terminal) => run_with_terminal(&connection, &signals, &terminal),
             None => Ok(None),
         },
     };
-    match ended.context("pass bytes on").kind(ErrorKind::Broken)? {
+    match ended.context("cannot copy the input or output of the program").kind(ErrorKind::Broken)? {
         Some((exit, signal)) => Ok(Reason::Exited.exit_code(exit, signal)),
-        None => Err(gone(args)),
+        None => Err(box_stopped(args)),
     }
 }
 
-/// The supervisor ended before it reported the end of the program.
-fn gone(args: &ExecArgs) -> EngineError {
+/// Returns the error for a box whose supervisor exited before it reported the end of the program.
+fn box_stopped(args: &ExecArgs) -> EngineError {
     let name = &args.name;
-    let error = anyhow!("box {name} ended, and the program with it; `belljar status {name}`");
+    let error = anyhow!(
+        "box {name} stopped while the program was running; `belljar status {name}` shows the reason"
+    );
     EngineError::new(ErrorKind::CannotStart, error)
 }
 
+/// Returns whether the program gets a terminal: as the options say, else if input and output are terminals.
 fn wants_terminal(args: &ExecArgs) -> bool {
     if args.tty || args.no_tty {
         return args.tty;
@@ -94,6 +102,7 @@ fn wants_terminal(args: &ExecArgs) -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
+/// Returns the request for the supervisor; `size` is the size of the terminal, if there is one.
 fn spec(args: &ExecArgs, size: Option<(u16, u16)>) -> ExecSpec {
     let bytes = |word: &OsStr| word.as_bytes().to_vec();
     let mut env: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -117,51 +126,60 @@ fn spec(args: &ExecArgs, size: Option<(u16, u16)>) -> ExecSpec {
     }
 }
 
-/// How a program ended: what it returned, and what killed it. None: nobody knows.
-type Ended = Option<(Option<i32>, Option<i32>)>;
+/// The exit status and the fatal signal of a program, or `None` if the supervisor did not report them.
+type ExecEnd = Option<(Option<i32>, Option<i32>)>;
 
-fn with_pipes(
-    line: &UnixStream,
+/// Copies standard input, output and error through pipes until the program ends.
+fn run_with_pipes(
+    connection: &UnixStream,
     signals: &SignalFd,
     [input, output, error]: [OwnedFd; 3],
-) -> io::Result<Ended> {
-    let (over, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    std::thread::spawn(move || feed(input, None));
-    let out = pass_on(output, io::stdout(), over.try_clone()?);
-    let err = pass_on(error, io::stderr(), over);
-    let ended = wait(line, signals, None)?;
-    drop(tell);
-    copied(out)?;
-    copied(err)?;
+) -> io::Result<ExecEnd> {
+    let (program_ended, ended_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    std::thread::spawn(move || copy_input(input, None));
+    let out = spawn_output_copy(output, io::stdout(), program_ended.try_clone()?);
+    let err = spawn_output_copy(error, io::stderr(), program_ended);
+    let ended = wait(connection, signals, None)?;
+    drop(ended_writer);
+    join_copy(out)?;
+    join_copy(err)?;
     Ok(ended)
 }
 
-fn at_terminal(line: &UnixStream, signals: &SignalFd, master: &OwnedFd) -> io::Result<Ended> {
+/// Connects this terminal to the terminal of the program until the program ends.
+fn run_with_terminal(
+    connection: &UnixStream,
+    signals: &SignalFd,
+    master: &OwnedFd,
+) -> io::Result<ExecEnd> {
     let own = io::stdin();
-    let raw = own.is_terminal().then(|| Raw::enter(own.as_fd())).transpose()?;
-    let (over, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let typed = master.try_clone()?;
-    std::thread::spawn(move || feed(typed, Some(END_OF_INPUT)));
-    let out = pass_on(master.try_clone()?, io::stdout(), over);
-    let ended = wait(line, signals, Some(master))?;
-    drop(tell);
-    copied(out)?;
+    let raw = own.is_terminal().then(|| RawMode::enter(own.as_fd())).transpose()?;
+    let (program_ended, ended_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let terminal_input = master.try_clone()?;
+    std::thread::spawn(move || copy_input(terminal_input, Some(END_OF_INPUT)));
+    let out = spawn_output_copy(master.try_clone()?, io::stdout(), program_ended);
+    let ended = wait(connection, signals, Some(master))?;
+    drop(ended_writer);
+    join_copy(out)?;
     drop(raw);
     Ok(ended)
 }
 
-fn copied(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+/// Waits for a copying thread and returns its result.
+fn join_copy(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
     thread.join().map_err(|_| io::ErrorKind::Other)?
 }
 
-/// Copies our input to the program until one of them ends.
-fn feed(to: OwnedFd, last: Option<u8>) {
+/// Copies standard input to the program until the input ends or the program stops reading.
+///
+/// At the end of the input, the byte `last` is sent.
+fn copy_input(to: OwnedFd, last: Option<u8>) {
     let mut to = File::from(to);
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match io::stdin().lock().read(&mut buffer) {
             Ok(0) => {
-                last.map(|byte| to.write_all(&[byte])); // or nobody reads any more
+                last.map(|byte| to.write_all(&[byte])); // fails if the program reads no more
                 return;
             }
             Ok(read) if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() => return,
@@ -172,9 +190,16 @@ fn feed(to: OwnedFd, last: Option<u8>) {
     }
 }
 
-/// Copies what the program writes, on a thread: to its end, or once the program is over to what is there.
-/// Somebody whom it left behind may hold the other end.
-fn pass_on<W>(from: OwnedFd, mut to: W, over: OwnedFd) -> JoinHandle<io::Result<()>>
+/// Starts a thread that copies the output of the program from `from` to `to`.
+///
+/// The thread ends at the end of the output. After the program has ended, which `program_ended` signals,
+/// the thread ends when all available output is copied: a background process that the program left
+/// behind can keep the output open.
+fn spawn_output_copy<W>(
+    from: OwnedFd,
+    mut to: W,
+    program_ended: OwnedFd,
+) -> JoinHandle<io::Result<()>>
 where
     W: io::Write + io::IsTerminal + Send + 'static,
 {
@@ -182,7 +207,8 @@ where
         let mut guard = to.is_terminal().then(Guard::default);
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let mut polled = [PollFd::new(&from, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
+            let mut polled =
+                [PollFd::new(&from, PollFlags::IN), PollFd::new(&program_ended, PollFlags::IN)];
             match rustix::event::poll(&mut polled, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -195,22 +221,22 @@ where
                 continue;
             }
             let read = match rustix::io::read(&from, &mut buffer) {
-                Ok(0) | Err(rustix::io::Errno::IO) => return Ok(()), // a terminal says it this way
+                Ok(0) | Err(rustix::io::Errno::IO) => return Ok(()), // EIO: end of a terminal
                 Ok(read) => read,
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
                 Err(error) => return Err(error.into()),
             };
             let chunk = buffer.get(..read).unwrap_or_default();
-            let mut kept = Vec::new();
+            let mut filtered = Vec::new();
             let chunk = match &mut guard {
                 Some(guard) => {
-                    guard.pass(chunk, &mut kept);
-                    &kept
+                    guard.pass(chunk, &mut filtered);
+                    &filtered
                 }
                 None => chunk,
             };
             match to.write_all(chunk).and_then(|()| to.flush()) {
-                // Closing our end tells the program, as a pipe would.
+                // Closing this end makes the program receive SIGPIPE, as a pipe would.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
@@ -218,27 +244,31 @@ where
     })
 }
 
-/// Waits for the end of the program, and passes signals and sizes on.
-fn wait(line: &UnixStream, signals: &SignalFd, master: Option<&OwnedFd>) -> io::Result<Ended> {
+/// Waits until the program ends; forwards signals and terminal sizes in the meantime.
+fn wait(
+    connection: &UnixStream,
+    signals: &SignalFd,
+    master: Option<&OwnedFd>,
+) -> io::Result<ExecEnd> {
     loop {
         let mut polled = [
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN),
         ];
         match rustix::event::poll(&mut polled, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let [_, said] = polled.map(|it| !it.revents().is_empty());
+        let [_, has_message] = polled.map(|it| !it.revents().is_empty());
         while let Some(signal) = signals.read()? {
             match (signal, master) {
                 (SIGWINCH, Some(master)) => resize(master),
                 (SIGWINCH, None) => {}
-                _ => supervisor::send(line, &ToSupervisor::Signal(signal))?,
+                _ => supervisor::send(connection, &ToSupervisor::Signal(signal))?,
             }
         }
-        if said {
-            return match supervisor::receive(line) {
+        if has_message {
+            return match supervisor::receive(connection) {
                 Ok(Some(FromSupervisor::ExecEnded { exit, signal })) => Ok(Some((exit, signal))),
                 Ok(_) | Err(_) => Ok(None),
             };
@@ -246,9 +276,10 @@ fn wait(line: &UnixStream, signals: &SignalFd, master: Option<&OwnedFd>) -> io::
     }
 }
 
+/// Sets the terminal of the program to the size of this terminal.
 fn resize(master: &OwnedFd) {
     if let Some((ws_row, ws_col)) = terminal::size(io::stdin()) {
         let size = Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(master, size).ok(); // the program may be gone
+        rustix::termios::tcsetwinsize(master, size).ok(); // fails if the program has ended
     }
 }

@@ -1,6 +1,6 @@
-//! `belljar ledger`: looking at the record, checking it, and handing it on.
+//! `belljar ledger`: reads, verifies, exports and repairs the ledger.
 //!
-//! Commands that read make no ledger where none is, and take no lock.
+//! Commands that only read take no lock, and do not create a ledger if there is none.
 
 mod check;
 mod export;
@@ -34,10 +34,12 @@ use belljar_engine::record::{self, LedgerHandle};
 use belljar_engine::scope::Scoped;
 use input::{given_keys, number, read_input, trusted_keys, write_output};
 
-/// So often it is looked again for a log that another process is about to begin.
-const LOOKS: u32 = 50;
-const NONE_YET: &str = "no ledger yet: `belljar run` begins one";
+/// The maximum number of retries while another process may be creating the ledger.
+const MAX_OPEN_RETRIES: u32 = 50;
+/// The error if there is no ledger.
+const NO_LEDGER: &str = "there is no ledger yet; `belljar run` creates it";
 
+/// Runs `belljar ledger`.
 pub(crate) fn run(args: &LedgerArgs) -> Outcome {
     match &args.command {
         LedgerCommand::Log(args) => log::run(args),
@@ -62,67 +64,72 @@ pub(crate) fn run(args: &LedgerArgs) -> Outcome {
     }
 }
 
-/// The state directory, and where its ledger is.
-pub(crate) struct Home {
+/// The state directory of Belljar and the paths of its ledger.
+pub(crate) struct LedgerHome {
     state: Scoped,
     paths: LedgerPaths,
 }
 
-impl Home {
+impl LedgerHome {
+    /// Opens the state directory.
     pub(crate) fn open() -> Result<Self, EngineError> {
         let state = scope::open(None)?;
         let paths = LedgerPaths::under(state.home());
         Ok(Self { state, paths })
     }
 
-    /// The ledger for reading; `None` when none was begun.
+    /// Opens the ledger for reading; returns `None` if no ledger was ever created.
     fn try_reader(&self) -> Result<Option<Reader>, EngineError> {
-        let mut looks = 0;
+        let mut retries = 0;
         let reader = loop {
             match Reader::open(&self.paths) {
                 Ok(reader) => break reader,
                 Err(ReaderError::None { .. }) if !self.paths.anchor().exists() => return Ok(None),
-                // Keys without a log: it is just being begun, or it is gone.
-                Err(ReaderError::None { .. }) if looks < LOOKS => looks += 1,
+                // Keys without a log: the ledger is being created, or its log was deleted.
+                Err(ReaderError::None { .. }) if retries < MAX_OPEN_RETRIES => retries += 1,
                 Err(ReaderError::None { path }) => {
-                    let gone =
-                        anyhow!("the ledger is gone from {}; its keys are there", path.display());
-                    return Err(damaged(&gone));
+                    let missing =
+                        anyhow!("the ledger {} is missing, but its keys exist", path.display());
+                    return Err(damaged(&missing));
                 }
-                Err(error) => return Err(damaged(&anyhow!(error).context("read the ledger"))),
+                Err(error) => {
+                    return Err(damaged(&anyhow!(error).context("cannot read the ledger")));
+                }
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        warn_if_short(reader).map(Some)
+        warn_if_damaged(reader).map(Some)
     }
 
+    /// Returns the opened engine.
     pub(crate) fn state(&self) -> &Scoped {
         &self.state
     }
 
+    /// Opens the ledger for reading; it is an error if there is no ledger.
     pub(crate) fn reader(&self) -> Result<Reader, EngineError> {
-        self.try_reader()?.ok_or_else(|| invalid(NONE_YET))
+        self.try_reader()?.ok_or_else(|| invalid(NO_LEDGER))
     }
 
-    /// Whether there ever was a ledger here.
+    /// Returns whether a ledger was ever created in this state directory.
     fn exists(&self) -> bool {
         self.paths.log().exists() || self.paths.anchor().exists()
     }
 
-    /// The ledger for recording, which must have been begun.
+    /// Opens an existing ledger for recording.
     fn writer(&self) -> Result<Arc<Ledger>, EngineError> {
         if !self.exists() {
-            return Err(invalid(NONE_YET));
+            return Err(invalid(NO_LEDGER));
         }
-        Ok(self.begin()?.ledger())
+        Ok(self.open_or_create()?.ledger())
     }
 
-    /// The ledger for recording; it is begun if there is none.
-    fn begin(&self) -> Result<LedgerHandle, EngineError> {
+    /// Opens the ledger for recording, and creates it if there is none.
+    fn open_or_create(&self) -> Result<LedgerHandle, EngineError> {
         record::open(&self.state).kind(ErrorKind::Broken)
     }
 
-    /// The run of this id, beginning of an id, or name.
+    /// Returns the id of the run with this id, id prefix or name.
     pub(crate) fn run(
         &self,
         reader: &Reader,
@@ -132,24 +139,25 @@ impl Home {
         find_run(self.state.store(), reader, flag, name)
     }
 
-    /// The event of this index, or of a run and its place there.
+    /// Returns the event with this index, or with this RUN/SEQUENCE.
     fn event(&self, reader: &Reader, id: &str) -> Result<Row, EngineError> {
-        let none =
-            || invalid(format!("there is no event {id:?}; the ledger has {}", reader.size()));
+        let not_found = || {
+            invalid(format!("there is no event {id:?}; the ledger has {} events", reader.size()))
+        };
         let found = match id.rsplit_once('/') {
             Some((run, sequence)) => {
-                let sequence = number(sequence).ok_or_else(|| not_an_id(id))?;
+                let sequence = number(sequence).ok_or_else(|| invalid_id(id))?;
                 let run = self.run(reader, "ID", run)?;
                 reader.find(run, sequence).kind(ErrorKind::Broken)?
             }
             None => {
-                reader.event(number(id).ok_or_else(|| not_an_id(id))?).kind(ErrorKind::Broken)?
+                reader.event(number(id).ok_or_else(|| invalid_id(id))?).kind(ErrorKind::Broken)?
             }
         };
-        found.ok_or_else(none)
+        found.ok_or_else(not_found)
     }
 
-    /// This machine's own keys. There may be none.
+    /// Returns the public keys of this machine; the list can be empty.
     fn keys(&self) -> Result<Vec<VerifyingKey>, EngineError> {
         match self.paths.anchor().exists() {
             true => belljar_ledger::public_keys(&self.paths).kind(ErrorKind::Broken),
@@ -158,13 +166,13 @@ impl Home {
     }
 }
 
-/// What was cut off is not seen by who only reads: it must be said.
-fn warn_if_short(mut reader: Reader) -> Result<Reader, EngineError> {
-    let advice = "`belljar ledger verify` says more";
+/// Prints a warning if the ledger is damaged or truncated, which a reader would not notice.
+fn warn_if_damaged(mut reader: Reader) -> Result<Reader, EngineError> {
+    let advice = "`belljar ledger verify` shows details";
     if let Some(damage) = reader.damage() {
         let size = reader.size();
         print::note(&format!(
-            "the ledger is damaged behind its first {size} events: {damage}; {advice}"
+            "the ledger is damaged after its first {size} events: {damage}; {advice}"
         ));
         return Ok(reader);
     }
@@ -175,18 +183,21 @@ fn warn_if_short(mut reader: Reader) -> Result<Reader, EngineError> {
             if size < signed.size() {
                 let events = signed.size();
                 print::note(&format!(
-                    "the ledger was cut short: it had {events} events, and has {size}; {advice}"
+                    "the ledger was truncated: it had {events} events, and now has {size}; {advice}"
                 ));
             }
         }
         Err(error) => {
             let error = anyhow!(error);
-            print::note(&format!("nothing vouches for this ledger: {error:#}; {advice}"));
+            print::note(&format!("the ledger has no valid signed checkpoint: {error:#}; {advice}"));
         }
     }
     Ok(reader)
 }
 
-fn not_an_id(id: &str) -> EngineError {
-    invalid(format!("ID {id:?}: neither the index of an event, such as 17, nor RUN/SEQUENCE"))
+/// Returns the error for an invalid event id.
+fn invalid_id(id: &str) -> EngineError {
+    invalid(format!(
+        "invalid event id {id:?}; use the index of an event, such as 17, or RUN/SEQUENCE"
+    ))
 }

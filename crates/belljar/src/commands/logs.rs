@@ -1,4 +1,4 @@
-//! `belljar logs`: what a box wrote, from the files that its keeper bounds.
+//! `belljar logs`: prints the output of a box from its log files, whose size the supervisor limits.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -16,46 +16,49 @@ use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::screen::guard::Guard;
 
-/// How often is looked whether there is more.
-const REST: Duration = Duration::from_millis(50);
+/// The interval between two reads of the log with `--follow`.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Runs `belljar logs`.
 pub(crate) fn run(args: &LogsArgs) -> Outcome {
     let state = scope::open(None)?;
-    let of = NamedBox::find(&state, &args.name)?;
-    let mut reader = Reader { path: of.dir.join("output.log"), file: None };
-    let mut text = read_before(&reader.path).context("read the log").kind(ErrorKind::Broken)?;
-    // Whoever is up now may write until the last look.
-    let mut was_up = of.is_up();
-    reader.read(&mut text).context("read the log").kind(ErrorKind::Broken)?;
+    let named_box = NamedBox::find(&state, &args.name)?;
+    let mut reader = LogReader { path: named_box.dir.join("output.log"), file: None };
+    let mut text = read_rotated(&reader.path)
+        .context("cannot read the log of the box")
+        .kind(ErrorKind::Broken)?;
+    // Checked before the read: a box that runs now may write more before the next check.
+    let mut was_up = named_box.is_up();
+    reader.read(&mut text).context("cannot read the log of the box").kind(ErrorKind::Broken)?;
     if text.is_empty() && !args.follow {
-        print::note(&format!("box {} has written nothing", of.name()));
+        print::note(&format!("box {} has no output", named_box.name()));
     }
-    let begin = args.tail.map_or(0, |lines| last_lines(&text, lines));
-    let mut out = Out::new();
-    let mut goes_on = out.write(text.get(begin..).unwrap_or_default()).kind(ErrorKind::Broken)?;
-    while args.follow && goes_on {
+    let begin = args.tail.map_or(0, |lines| tail_offset(&text, lines));
+    let mut out = GuardedStdout::new();
+    let mut is_open = out.write(text.get(begin..).unwrap_or_default()).kind(ErrorKind::Broken)?;
+    while args.follow && is_open {
         text.clear();
-        reader.read(&mut text).context("read the log").kind(ErrorKind::Broken)?;
-        goes_on = out.write(&text).kind(ErrorKind::Broken)?;
+        reader.read(&mut text).context("cannot read the log of the box").kind(ErrorKind::Broken)?;
+        is_open = out.write(&text).kind(ErrorKind::Broken)?;
         if text.is_empty() {
             if !was_up {
                 break;
             }
-            was_up = of.is_up();
-            std::thread::sleep(REST);
+            was_up = named_box.is_up();
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
     Ok(0)
 }
 
-/// The file that is being written, wherever it was read to.
-struct Reader {
+/// A reader of the current log file, which continues where the last read ended.
+struct LogReader {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl Reader {
-    /// Appends everything new. Goes on to the next file when this one was set aside.
+impl LogReader {
+    /// Appends all new output to `into`; continues with the next file if the log was rotated.
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
         loop {
             if let Some(file) = &mut self.file {
@@ -69,23 +72,23 @@ impl Reader {
                 if file.metadata()?.ino() == next.metadata()?.ino() {
                     return Ok(());
                 }
-                file.read_to_end(into)?; // what came before it was set aside
+                file.read_to_end(into)?; // output from before the rotation
             }
             self.file = Some(next);
         }
     }
 }
 
-/// What was set aside before.
-fn read_before(path: &std::path::Path) -> io::Result<Vec<u8>> {
+/// Returns the content of the rotated log file, if there is one.
+fn read_rotated(path: &std::path::Path) -> io::Result<Vec<u8>> {
     match std::fs::read(path.with_extension("log.1")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
     }
 }
 
-/// Where the last so many lines begin.
-fn last_lines(text: &[u8], lines: usize) -> usize {
+/// Returns the offset at which the last `lines` lines of a text start.
+fn tail_offset(text: &[u8], lines: usize) -> usize {
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     if lines == 0 {
         return text.len();
@@ -94,23 +97,23 @@ fn last_lines(text: &[u8], lines: usize) -> usize {
     ends.map(|(index, _)| index + 1).nth(lines - 1).unwrap_or(0)
 }
 
-/// Standard output, with the guard before it if it is a terminal.
-struct Out {
+/// Standard output, filtered by the terminal guard if it is a terminal.
+struct GuardedStdout {
     guard: Option<Guard>,
 }
 
-impl Out {
+impl GuardedStdout {
     fn new() -> Self {
         Self { guard: io::stdout().is_terminal().then(Guard::default) }
     }
 
-    /// False when nobody reads any more.
+    /// Writes a text; returns false if standard output was closed.
     fn write(&mut self, text: &[u8]) -> io::Result<bool> {
-        let mut kept = Vec::new();
+        let mut filtered = Vec::new();
         let text = match &mut self.guard {
             Some(guard) => {
-                guard.pass(text, &mut kept);
-                &kept
+                guard.pass(text, &mut filtered);
+                &filtered
             }
             None => text,
         };
@@ -128,11 +131,11 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, lines: usize, expect: &str) {
-        assert_eq!(text.get(last_lines(text.as_bytes(), lines)..), Some(expect), "{lines}");
+        assert_eq!(text.get(tail_offset(text.as_bytes(), lines)..), Some(expect), "{lines}");
     }
 
     #[test]
-    fn the_last_lines_are_counted_from_the_end() {
+    fn logs_tail_counts_lines_from_the_end() {
         check("a\nb\nc\n", 2, "b\nc\n");
         check("a\nb\nc", 1, "c");
         check("a\nb\n", 9, "a\nb\n");
@@ -142,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_set_aside_is_read_to_its_end() {
+    fn logs_reader_reads_a_rotated_file_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
-        let mut reader = Reader { path: path.clone(), file: None };
+        let mut reader = LogReader { path: path.clone(), file: None };
         let mut text = Vec::new();
         reader.read(&mut text).unwrap();
         std::fs::write(&path, "one").unwrap();

@@ -1,4 +1,4 @@
-//! `belljar mcp`: serve programs to MCP clients, tell clients of us, and look after other servers.
+//! `belljar mcp`: serves code mode to MCP clients, installs Belljar in clients and manages tool servers.
 
 mod accept;
 mod install;
@@ -17,6 +17,7 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::scope::Scoped;
 use belljar_engine::tool_servers::Servers;
 
+/// Runs `belljar mcp`.
 pub(crate) fn run(cli: &Cli, args: &McpArgs) -> Outcome {
     match &args.command {
         None => serve::run(cli, &args.serve),
@@ -28,20 +29,20 @@ pub(crate) fn run(cli: &Cli, args: &McpArgs) -> Outcome {
     }
 }
 
-/// The other servers of the operator's file, for as long as `work` takes.
+/// Starts the tool servers of the operator's belljar.toml, calls `work`, and stops the servers.
 fn with_servers<T>(
     cli: &Cli,
     work: impl AsyncFnOnce(&Servers, &Scoped) -> Result<T, EngineError>,
 ) -> Result<T, EngineError> {
-    // What a project says about servers counts for nothing.
+    // Tool servers in the file of a project are ignored.
     let (config, sources) = config::load_from(host(), cli.config.as_deref(), None)?;
     let state = scope::open(None)?;
-    let servers = Servers::new(&state, (&config, &sources), &scope::here()?)?;
+    let servers = Servers::new(&state, (&config, &sources), &scope::current_dir()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("start").kind(ErrorKind::Broken)?;
+    let runtime = runtime.context("cannot start the async runtime").kind(ErrorKind::Broken)?;
     runtime.block_on(async {
-        let done = work(&servers, &state).await;
+        let result = work(&servers, &state).await;
         servers.stop().await;
-        done
+        result
     })
 }

@@ -1,4 +1,4 @@
-//! `belljar net`: what boxes reach, and what they tried to.
+//! `belljar net`: lists network requests, explains rules and makes rules from requests.
 
 mod explain;
 mod learn;
@@ -7,13 +7,14 @@ mod log;
 use belljar_ledger::Reader;
 use belljar_model::RunId;
 
-use super::ledger::Home;
+use super::ledger::LedgerHome;
 use crate::cli::Cli;
 use crate::cli::net::{NetArgs, NetCommand};
 use crate::exit::Outcome;
 use belljar_engine::error::{EngineError, invalid};
 use belljar_engine::record::runs::{self, Purposes};
 
+/// Runs `belljar net`.
 pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {
         NetCommand::Log(args) => log::run(args),
@@ -22,9 +23,9 @@ pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     }
 }
 
-/// The run that is meant: the newest of these purposes if none is named.
-fn which(
-    home: &Home,
+/// Returns the id of the named run, or of the newest run with one of the purposes.
+fn find_run(
+    home: &LedgerHome,
     reader: &Reader,
     named: Option<&str>,
     purposes: Option<&Purposes>,
@@ -33,10 +34,12 @@ fn which(
         return home.run(reader, "RUN", name);
     }
     let (found, advice) = match purposes {
-        Some(purposes) => (runs::newest(reader, purposes)?, "no run of this purpose is on record"),
+        Some(purposes) => {
+            (runs::newest(reader, purposes)?, "the ledger has no run of this purpose")
+        }
         None => (
             runs::newest(reader, &Purposes::default())?,
-            "there is no run yet: `belljar run` makes one",
+            "there are no runs yet; start a run with `belljar run`",
         ),
     };
     found.ok_or_else(|| invalid(advice))

@@ -1,4 +1,4 @@
-//! `belljar run`: one command in a fresh box.
+//! `belljar run`: runs one program in a new box.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -19,28 +19,32 @@ use crate::cli::{self, Cli, RunArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope::{self, host};
-use crate::spec::{TypedIn, run_spec};
-use crate::terminal::{self, Raw};
+use crate::spec::{Invocation, run_spec};
+use crate::terminal::{self, RawMode};
 use belljar_engine::screen::guard::Guard;
 
+/// Runs `belljar run`.
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     refuse_unknown_option(args)?;
     let state = scope::open(cli.config.as_deref())?;
-    let here = scope::here()?;
+    let current_dir = scope::current_dir()?;
     if !args.no_workspace {
-        choose_workspace(&state, &here, args.workspace.as_deref())?;
+        choose_workspace(&state, &current_dir, args.workspace.as_deref())?;
     }
     let size = || terminal::size(std::io::stdin()).unwrap_or((24, 80));
     let size = wants_terminal(args).then(size);
     let size = size.map(|(rows, columns)| TerminalSize { rows, columns });
     let home = host().user_home();
-    let typed_in =
-        TypedIn { directory: &here, home: home.as_deref(), config: cli.config.as_deref() };
-    let spec = run_spec(args, size, typed_in).kind(ErrorKind::Invalid)?;
-    let options = RunOptions { here };
+    let invocation = Invocation {
+        directory: &current_dir,
+        home: home.as_deref(),
+        config: cli.config.as_deref(),
+    };
+    let spec = run_spec(args, size, invocation).kind(ErrorKind::Invalid)?;
+    let options = RunOptions { here: current_dir };
     let started = run::start(&state, &spec, &options)?;
-    let RunEnd { result, ended_in_newline } = attend(&state, started, size.is_some())?;
-    say(&result, args);
+    let RunEnd { result, ended_in_newline } = supervise(&state, started, size.is_some())?;
+    print_notes(&result, args);
     if args.json {
         print::out(if ended_in_newline { "" } else { "\n" }).kind(ErrorKind::Broken)?;
         print::json(&result).kind(ErrorKind::Broken)?;
@@ -48,23 +52,29 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     Ok(result.exit_code())
 }
 
-/// Starts the program with the streams of this process, and waits for its end.
-fn attend(state: &Scoped, started: StartedRun, interactive: bool) -> Result<RunEnd, EngineError> {
+/// Connects the program of a run to the standard streams of this process, and waits until it ends.
+fn supervise(
+    state: &Scoped,
+    started: StartedRun,
+    interactive: bool,
+) -> Result<RunEnd, EngineError> {
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
-    let raw = match raw.context("put the terminal into raw mode").kind(ErrorKind::CannotStart) {
-        Ok(raw) => raw,
-        Err(failure) => {
-            started.abandon(state, &failure);
-            return Err(failure);
-        }
-    };
+    let raw =
+        (interactive && input.is_terminal()).then(|| RawMode::enter(input.as_fd())).transpose();
+    let raw =
+        match raw.context("cannot switch the terminal to raw mode").kind(ErrorKind::CannotStart) {
+            Ok(raw) => raw,
+            Err(failure) => {
+                started.abandon(state, &failure);
+                return Err(failure);
+            }
+        };
     let (mut output_guard, mut error_guard) = (Guard::default(), Guard::default());
     let (guard_output, guard_error) = (output.is_terminal(), error.is_terminal());
-    let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {
-        Stream::Output if guard_output => output_guard.pass(chunk, kept),
-        Stream::Error if guard_error => error_guard.pass(chunk, kept),
-        Stream::Output | Stream::Error => kept.extend_from_slice(chunk),
+    let mut filter = |stream: Stream, chunk: &[u8], passed: &mut Vec<u8>| match stream {
+        Stream::Output if guard_output => output_guard.pass(chunk, passed),
+        Stream::Error if guard_error => error_guard.pass(chunk, passed),
+        Stream::Output | Stream::Error => passed.extend_from_slice(chunk),
     };
     let streams = Streams {
         input: input.as_fd(),
@@ -76,36 +86,37 @@ fn attend(state: &Scoped, started: StartedRun, interactive: bool) -> Result<RunE
     started.supervise(state, streams, || drop(raw))
 }
 
-/// Refuses a misspelled option, which clap accepts as the name of the program.
+/// Refuses a misspelled option, which clap takes for the name of the program.
 fn refuse_unknown_option(args: &RunArgs) -> Result<(), EngineError> {
-    let typed: Vec<OsString> = std::env::args_os().collect();
-    let before = typed.len().checked_sub(args.command.len() + 1).and_then(|index| typed.get(index));
-    let first = args.command.first().map_or(&[][..], |word| word.as_bytes());
-    if first.starts_with(b"-") && before.is_none_or(|word| word != "--") {
-        let first = String::from_utf8_lossy(first);
-        let hint = match similar_option(typed) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let previous =
+        arguments.len().checked_sub(args.command.len() + 1).and_then(|index| arguments.get(index));
+    let program = args.command.first().map_or(&[][..], |word| word.as_bytes());
+    if program.starts_with(b"-") && previous.is_none_or(|word| word != "--") {
+        let program = String::from_utf8_lossy(program);
+        let hint = match similar_option(arguments) {
             Some(option) => format!("did you mean {option}?"),
             None => "`belljar run --help` lists the options".to_owned(),
         };
         return Err(invalid(format!(
-            "unknown option {first}; {hint} (write `--` before a program whose name starts with `-`)"
+            "unknown option {program}; {hint} (write `--` before a program whose name starts with `-`)"
         )));
     }
     Ok(())
 }
 
-/// Returns the option of `run` that clap suggests instead of an unknown one.
-fn similar_option(typed: Vec<OsString>) -> Option<String> {
+/// Returns the option of `belljar run` that clap suggests in place of an unknown option.
+fn similar_option(arguments: Vec<OsString>) -> Option<String> {
     let strict = cli::command().mut_subcommand("run", |run| {
         run.mut_arg("command", |program| program.allow_hyphen_values(false))
     });
-    let error = strict.try_get_matches_from(typed).err()?;
+    let error = strict.try_get_matches_from(arguments).err()?;
     let ContextValue::String(option) = error.get(ContextKind::SuggestedArg)? else { return None };
     Some(option.clone())
 }
 
-/// What the operator should know beyond the program's own output.
-fn say(result: &RunResult, args: &RunArgs) {
+/// Prints notes about a finished run: the limit that ended it, and the changes that wait for review.
+fn print_notes(result: &RunResult, args: &RunArgs) {
     if result.reason.is_limit() {
         print::note(result.reason.sentence());
     }
@@ -118,11 +129,12 @@ fn say(result: &RunResult, args: &RunArgs) {
             .as_ref()
             .map_or_else(|| result.run.to_string(), |name| name.as_str().to_owned());
         print::note(&format!(
-            "{changed} changed; look: belljar diff {id}, take: belljar apply {id}, drop: belljar discard {id}"
+            "changed files: {changed}; show them with `belljar diff {id}`, copy them with `belljar apply {id}`, drop them with `belljar discard {id}`"
         ));
     }
 }
 
+/// Returns whether the program gets a terminal: as the options say, else if input and output are terminals.
 fn wants_terminal(args: &RunArgs) -> bool {
     let is_terminal = |fd: BorrowedFd<'_>| rustix::termios::isatty(fd);
     if args.tty || args.no_tty {

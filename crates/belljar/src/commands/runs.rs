@@ -1,4 +1,4 @@
-//! `belljar runs`: what ran here, and what still waits for review.
+//! `belljar runs`: lists runs, and which of them wait for review.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -21,56 +21,62 @@ use belljar_engine::review::list::{self, ListedRun};
 use belljar_engine::scope::Scoped;
 use belljar_engine::store::Damaged;
 
+/// Runs `belljar runs`.
 pub(crate) fn run(args: &RunsArgs) -> Outcome {
     let state = scope::open(None)?;
-    let here =
-        std::fs::metadata(".").context("look at the current directory").kind(ErrorKind::Broken)?;
-    let here = (here.dev(), here.ino());
-    let mut shown = 0;
+    let current_dir = std::fs::metadata(".")
+        .context("cannot read the metadata of the current directory")
+        .kind(ErrorKind::Broken)?;
+    let current_dir = (current_dir.dev(), current_dir.ino());
+    let mut count = 0;
     let purposes = PurposeChoice::chosen(&args.purposes);
     let runs = list::list(&state, purposes.as_ref())?;
     let mut open = open_intents(&state)?;
     for run in &runs {
-        let needs_attention = take_open(&mut open, run.id());
+        let needs_attention = take_intents_of(&mut open, run.id());
         let waits = waits(run) || !needs_attention.is_empty();
-        if !(args.all || is_of(&state, run, here)) || (args.pending && !waits) {
+        if !(args.all || belongs_to_directory(&state, run, current_dir)) || (args.pending && !waits)
+        {
             continue;
         }
-        shown += 1;
+        count += 1;
         if args.json {
-            json_line(run, needs_attention)?;
+            print_json(run, needs_attention)?;
         } else {
             let with_purpose = purposes.is_some();
-            print::out(&line(run, with_purpose, &needs_attention)).kind(ErrorKind::Broken)?;
+            print::out(&text_line(run, with_purpose, &needs_attention)).kind(ErrorKind::Broken)?;
         }
     }
-    // Of runs whose directory is gone, or of none.
+    // The remaining intents belong to runs without a directory, or to no run.
     for intent in open {
-        shown += 1;
+        count += 1;
         if args.json {
-            print::json(&Unknown { needs_attention: [&intent] }).kind(ErrorKind::Broken)?;
+            print::json(&UnknownRunLine { needs_attention: [&intent] }).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&intent.line()).kind(ErrorKind::Broken)?;
+            print::out(&intent.text_line()).kind(ErrorKind::Broken)?;
         }
     }
     let now = state.clock().now();
     for Damaged { dir, why } in state.store().damaged_runs(now).kind(ErrorKind::Broken)? {
-        shown += 1;
+        count += 1;
         let dir = display::safe(dir.as_os_str().as_encoded_bytes());
         if args.json {
             print::json(&json!({ "damaged": dir, "why": why })).kind(ErrorKind::Broken)?;
         } else {
-            let line = display::safe_line(format!("damaged record in {dir}: {why}"));
+            let line = display::safe_line(format!("the run record in {dir} is damaged: {why}"));
             print::out(&format!("{line}\n")).kind(ErrorKind::Broken)?;
         }
     }
-    if shown == 0 && !args.json {
-        print::note("no runs; `--all` shows those of other directories");
+    if count == 0 && !args.json {
+        print::note(
+            "there are no runs of this directory; `--all` lists the runs of all directories",
+        );
     }
     state.store().prune(state.clock().now()).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
+/// Returns whether changes of a run wait for review.
 fn waits(run: &ListedRun) -> bool {
     match run {
         ListedRun::Kept { run, .. } => run.record.review.is_pending(),
@@ -78,53 +84,54 @@ fn waits(run: &ListedRun) -> bool {
     }
 }
 
-/// Whether a run worked on this directory, on one of Belljar's own, or on none.
-fn is_of(state: &Scoped, run: &ListedRun, here: (u64, u64)) -> bool {
+/// Returns whether a run used the current directory, a directory of Belljar, or no workspace.
+fn belongs_to_directory(state: &Scoped, run: &ListedRun, current_dir: (u64, u64)) -> bool {
     match run {
         ListedRun::Kept { run, .. } => {
-            run.record.workspace.as_ref().is_none_or(|at| (at.dev, at.ino) == here)
+            run.record.workspace.as_ref().is_none_or(|at| (at.dev, at.ino) == current_dir)
         }
         ListedRun::Recorded { run, .. } => run.workspace.as_ref().is_none_or(|path| {
             path.starts_with(state.home())
-                || path.metadata().is_ok_and(|it| (it.dev(), it.ino()) == here)
+                || path.metadata().is_ok_and(|it| (it.dev(), it.ino()) == current_dir)
         }),
     }
 }
 
-/// A run with a directory, as JSON.
+/// A run whose directory is kept, as JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct KeptRunLine<'a> {
     #[serde(flatten)]
     record: &'a RunRecord,
-    /// Missing for runs of 0.1.
+    /// The purpose of the run; missing for runs of version 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     purpose: Option<Purpose>,
-    needs_attention: Vec<Intent>,
+    needs_attention: Vec<OpenIntent>,
 }
 
-/// A run that only the ledger knows, as JSON.
+/// A run that is known only from the ledger, as JSON.
 #[derive(Serialize)]
-struct Recorded<'a> {
+struct LedgerRunLine<'a> {
     id: RunId,
     name: Option<&'a str>,
-    /// Milliseconds since 1970.
+    /// The start of the run in milliseconds since 1970.
     created: u64,
     mode: &'a str,
     template: &'a str,
     state: RunState,
-    /// Why it ended; null if no end is recorded.
+    /// The reason why the run ended; null if the ledger has no end of the run.
     reason: Option<&'a str>,
     purpose: Option<Purpose>,
-    needs_attention: Vec<Intent>,
+    needs_attention: Vec<OpenIntent>,
 }
 
-fn json_line(run: &ListedRun, needs_attention: Vec<Intent>) -> Result<(), EngineError> {
+/// Prints a run as one line of JSON.
+fn print_json(run: &ListedRun, needs_attention: Vec<OpenIntent>) -> Result<(), EngineError> {
     let purpose = run.purpose();
     let printed = match run {
         ListedRun::Kept { run, .. } => {
-            print::json(&Listed { record: &run.record, purpose, needs_attention })
+            print::json(&KeptRunLine { record: &run.record, purpose, needs_attention })
         }
-        ListedRun::Recorded { run, state } => print::json(&Recorded {
+        ListedRun::Recorded { run, state } => print::json(&LedgerRunLine {
             id: run.id,
             name: run.name.as_deref(),
             created: run.created / 1_000_000,
@@ -139,34 +146,37 @@ fn json_line(run: &ListedRun, needs_attention: Vec<Intent>) -> Result<(), Engine
     printed.kind(ErrorKind::Broken)
 }
 
-/// An intent whose run is not known here.
+/// An intent whose run has no directory, as JSON.
 #[derive(Serialize)]
-struct Unknown<'a> {
-    needs_attention: [&'a Intent; 1],
+struct UnknownRunLine<'a> {
+    needs_attention: [&'a OpenIntent; 1],
 }
 
-/// Something that was begun, and nobody knows how it went.
+/// An action that the ledger records as begun, but whose result it does not record.
 #[derive(Serialize)]
-struct Intent {
-    /// Its place in the ledger.
+struct OpenIntent {
+    /// The index of the event in the ledger.
     event: u64,
     run: Option<RunId>,
     kind: String,
 }
 
-impl Intent {
-    fn line(&self) -> String {
+impl OpenIntent {
+    /// Returns the intent as a line of text that says what to do.
+    fn text_line(&self) -> String {
         let run = self.run.map_or_else(|| "-".repeat(16), |run| run.to_string());
         let Self { event, kind, .. } = self;
         let kind = display::safe_line(kind);
         format!(
-            "{run}  needs attention: `{kind}` has no outcome; look, then `belljar ledger settle {event} --reason TEXT`\n"
+            "{run}  needs attention: the result of `{kind}` is unknown; find it out and record it with `belljar ledger settle {event} --reason TEXT`\n"
         )
     }
 }
 
-/// All intents without an outcome whose process is gone. A ledger that cannot be read is said.
-fn open_intents(state: &Scoped) -> Result<Vec<Intent>, EngineError> {
+/// Returns all intents without a result whose process has ended.
+///
+/// If the ledger cannot be read, prints the error and returns an empty list.
+fn open_intents(state: &Scoped) -> Result<Vec<OpenIntent>, EngineError> {
     let mut kept = state.store().runs().kind(ErrorKind::Broken)?;
     kept.extend(box_store::runs(state));
     let is_running = |id| {
@@ -174,35 +184,37 @@ fn open_intents(state: &Scoped) -> Result<Vec<Intent>, EngineError> {
             || state.store().is_call(id)
     };
     let rows = record::needs_attention(state, is_running).unwrap_or_else(|error| {
-        print::note("what needs attention is not known, because the ledger cannot be read:");
+        print::note(
+            "cannot list the actions that need attention, because the ledger cannot be read:",
+        );
         print::error(&EngineError::new(ErrorKind::Broken, error));
         Vec::new()
     });
-    let intent = |row: Row| Intent { event: row.index, run: row.run, kind: row.kind };
+    let intent = |row: Row| OpenIntent { event: row.index, run: row.run, kind: row.kind };
     Ok(rows.into_iter().map(intent).collect())
 }
 
-/// Takes those of one run out of the list.
-fn take_open(open: &mut Vec<Intent>, run: RunId) -> Vec<Intent> {
+/// Removes the intents of one run from the list and returns them.
+fn take_intents_of(open: &mut Vec<OpenIntent>, run: RunId) -> Vec<OpenIntent> {
     let (own, others) = std::mem::take(open).into_iter().partition(|it| it.run == Some(run));
     *open = others;
     own
 }
 
-/// One run for people. Everything that a box or a file name could have chosen is made safe.
-fn line(run: &ListedRun, with_purpose: bool, needs_attention: &[Intent]) -> String {
+/// Returns a run as a line of text; all text that a box could have chosen is escaped.
+fn text_line(run: &ListedRun, with_purpose: bool, needs_attention: &[OpenIntent]) -> String {
     let purpose = run.purpose().map_or("-", Purpose::name);
     let purpose = if with_purpose { format!("{purpose:<12}  ") } else { String::new() };
-    let (created, name, how, review, what) = match run {
+    let (created, name, end, review, command) = match run {
         ListedRun::Kept { run, .. } => {
             let record = &run.record;
-            let how = record.result.as_ref().map(|result| result.reason.name());
+            let end = record.result.as_ref().map(|result| result.reason.name());
             let waits = record.review.is_pending();
             let argv: Vec<String> = record.argv.iter().map(display::safe).collect();
             (
                 record.created.saturating_mul(1_000_000),
                 record.name.as_ref().map(|name| name.as_str().to_owned()),
-                how.unwrap_or_else(|| record.state.name()).to_owned(),
+                end.unwrap_or_else(|| record.state.name()).to_owned(),
                 if waits { "waits for review" } else { record.review.name() },
                 argv.join(" "),
             )
@@ -217,7 +229,8 @@ fn line(run: &ListedRun, with_purpose: bool, needs_attention: &[Intent]) -> Stri
     };
     let when = moment::readable_seconds(created);
     let (id, name) = (run.id(), name.as_deref().unwrap_or("-"));
-    let mut text = format!("{id}  {when}  {name:<12}  {purpose}{how:<12}  {review:<16}  {what}\n");
-    needs_attention.iter().for_each(|intent| text.push_str(&intent.line()));
+    let mut text =
+        format!("{id}  {when}  {name:<12}  {purpose}{end:<12}  {review:<16}  {command}\n");
+    needs_attention.iter().for_each(|intent| text.push_str(&intent.text_line()));
     text
 }

@@ -1,4 +1,4 @@
-//! `belljar up`: makes boxes that stay, and starts them.
+//! `belljar up`: creates named boxes and starts them.
 
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::boxes;
@@ -11,32 +11,38 @@ use crate::cli::boxes::UpArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope::{self, host};
-use crate::spec::{TypedIn, box_spec};
+use crate::spec::{Invocation, box_spec};
 
+/// Runs `belljar up`.
 pub(crate) fn run(cli: &Cli, args: &UpArgs) -> Outcome {
     let state = scope::open(cli.config.as_deref())?;
-    let (here, home) = (scope::here()?, host().user_home());
-    let typed_in =
-        TypedIn { directory: &here, home: home.as_deref(), config: cli.config.as_deref() };
-    let spec = box_spec(&args.options, &args.command, typed_in).kind(ErrorKind::Invalid)?;
+    let (current_dir, home) = (scope::current_dir()?, host().user_home());
+    let invocation = Invocation {
+        directory: &current_dir,
+        home: home.as_deref(),
+        config: cli.config.as_deref(),
+    };
+    let spec = box_spec(&args.options, &args.command, invocation).kind(ErrorKind::Invalid)?;
     if !args.options.no_workspace && args.options.repo.is_none() {
-        choose_workspace(&state, &here, args.options.workspace.as_deref())?;
+        choose_workspace(&state, &current_dir, args.options.workspace.as_deref())?;
     }
-    let made = boxes::create(&state, &args.names, &spec, &here)?;
-    start_all(&state, &made)
+    let created = boxes::create(&state, &args.names, &spec, &current_dir)?;
+    start_all(&state, &created)
 }
 
-/// Starts boxes side by side. Failures are printed, and the other boxes start.
+/// Starts boxes in parallel and returns the highest exit code.
+///
+/// The failure of one box is printed and does not affect the other boxes.
 pub(crate) fn start_all(state: &Scoped, boxes: &[NamedBox]) -> Outcome {
-    let mut worst = 0;
-    for (one, started) in boxes.iter().zip(boxes::start(state, boxes)) {
-        match started {
-            Ok(()) => print::note(&format!("box {} is up", one.name())),
+    let mut exit_code = 0;
+    for (named_box, result) in boxes.iter().zip(boxes::start(state, boxes)) {
+        match result {
+            Ok(()) => print::note(&format!("box {} is running", named_box.name())),
             Err(error) => {
                 print::error(&error);
-                worst = worst.max(exit::code(error.kind()));
+                exit_code = exit_code.max(exit::code(error.kind()));
             }
         }
     }
-    Ok(worst)
+    Ok(exit_code)
 }

@@ -11,26 +11,27 @@ use crate::cli::{Cli, Command};
 const DIRECTORY: &str = "/typed/a dir";
 const HOME: &str = "/home/ada";
 
-fn typed_in(config: Option<&Path>) -> TypedIn<'_> {
-    TypedIn { directory: Path::new(DIRECTORY), home: Some(Path::new(HOME)), config }
+fn invocation(config: Option<&Path>) -> Invocation<'_> {
+    Invocation { directory: Path::new(DIRECTORY), home: Some(Path::new(HOME)), config }
 }
 
-/// What clap makes of the words behind `belljar up NAME`, and the file that `--config` names.
-fn by_clap(words: &[String]) -> Option<(UpArgs, Option<PathBuf>)> {
+/// Parses the arguments after `belljar up NAME` with clap; also returns the value of `--config`.
+fn parse_with_clap(words: &[String]) -> Option<(UpArgs, Option<PathBuf>)> {
     let begin = ["belljar", "up", "first"].map(str::to_owned);
     let cli = Cli::try_parse_from(begin.iter().chain(words)).ok()?;
     let Command::Up(args) = cli.command else { return None };
     Some((*args, cli.config))
 }
 
-fn spec_by_clap(words: &[String]) -> Option<BoxSpec> {
-    let (args, config) = by_clap(words)?;
-    box_spec(&args.options, &args.command, typed_in(config.as_deref())).ok()
+/// Returns the spec that today's command line gives for the arguments of `belljar up`.
+fn spec_from_clap(words: &[String]) -> Option<BoxSpec> {
+    let (args, config) = parse_with_clap(words)?;
+    box_spec(&args.options, &args.command, invocation(config.as_deref())).ok()
 }
 
-/// What 0.1 stored for the same words, but for the look at the disk.
+/// Returns the record that version 0.1 stored for the arguments, except for values read from the disk.
 fn record(words: &[String]) -> BoxRecord01 {
-    let (ground, config) = match by_clap(words) {
+    let (ground, config) = match parse_with_clap(words) {
         None => (BoxWorkspace::Nothing, None),
         Some((args, config)) => (ground(&args.options), config),
     };
@@ -47,6 +48,7 @@ fn record(words: &[String]) -> BoxRecord01 {
     }
 }
 
+/// Returns the workspace of the record of version 0.1.
 fn ground(options: &UpOptions) -> BoxWorkspace {
     let absolute = |path: &Path| Path::new(DIRECTORY).join(path);
     if let Some(repo) = &options.repo {
@@ -66,7 +68,8 @@ fn ground(options: &UpOptions) -> BoxWorkspace {
     BoxWorkspace::Directory { path }
 }
 
-fn spec_by_frozen_parser(words: &[String]) -> Option<BoxSpec> {
+/// Returns the spec that the frozen parser for records of version 0.1 gives for the arguments.
+fn spec_from_frozen_parser(words: &[String]) -> Option<BoxSpec> {
     BoxSpec::from_options_0_1(&record(words), Some(Path::new(HOME))).ok()
 }
 
@@ -74,8 +77,8 @@ fn words(text: &[&str]) -> Vec<String> {
     text.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Every option that takes a value, with values that it accepts.
-const GOOD: [(&str, &[&str]); 29] = [
+/// Every option of `belljar up` that takes a value, with valid values.
+const VALID_VALUES: [(&str, &[&str]); 29] = [
     ("--template", &["default", "a.b", "", "-"]),
     ("--agent", &["claude", "my-agent"]),
     ("--workspace", &["p", "/p", "..", "-"]),
@@ -106,7 +109,8 @@ const GOOD: [(&str, &[&str]); 29] = [
     ("--weaken", &["seccomp", "landlock"]),
     ("--require", &["cgroup"]),
 ];
-const BAD_VALUES: [&str; 15] = [
+/// Values that many options refuse.
+const INVALID_VALUES: [&str; 15] = [
     "",
     "-",
     "--",
@@ -123,6 +127,7 @@ const BAD_VALUES: [&str; 15] = [
     "/",
     "~",
 ];
+/// Arguments that are not options of `belljar up`, and unusual spellings of options.
 const OTHER_WORDS: [&str; 22] = [
     "two",
     "three-3",
@@ -148,10 +153,11 @@ const OTHER_WORDS: [&str; 22] = [
     "--tty",
 ];
 
+/// Ends of an argument list that start with `--`.
 const PROGRAMS: [&[&str]; 3] = [&["--"], &["--", "sh", "-c", "--net"], &["--", ""]];
 
-/// One option with a value, in one of its spellings.
-fn spelled(option: &str, value: &str, spelling: usize) -> Vec<String> {
+/// Returns an option with a value as arguments, in one of three spellings.
+fn option_arguments(option: &str, value: &str, spelling: usize) -> Vec<String> {
     match (spelling, option) {
         (0, _) => words(&[option, value]),
         (1, "-e") => words(&[&format!("-e{value}")]),
@@ -159,24 +165,30 @@ fn spelled(option: &str, value: &str, spelling: usize) -> Vec<String> {
     }
 }
 
-fn good() -> impl Strategy<Value = Vec<String>> {
-    (prop::sample::select(&GOOD[..]), any::<prop::sample::Index>(), 0..3_usize).prop_map(
+/// Generates an option with a valid value.
+fn valid_option() -> impl Strategy<Value = Vec<String>> {
+    (prop::sample::select(&VALID_VALUES[..]), any::<prop::sample::Index>(), 0..3_usize).prop_map(
         |((option, values), index, spelling)| {
             let value = values[index.index(values.len())];
-            // Clap takes no separate value that begins with a dash.
+            // Clap refuses a value that starts with a dash and is an argument of its own.
             let spelling = if value.starts_with('-') { spelling.max(1) } else { spelling };
-            spelled(option, value, spelling)
+            option_arguments(option, value, spelling)
         },
     )
 }
 
-fn piece() -> impl Strategy<Value = Vec<String>> {
-    let bad = (prop::sample::select(&GOOD[..]), prop::sample::select(&BAD_VALUES[..]), 0..3_usize)
-        .prop_map(|((option, _), value, spelling)| spelled(option, value, spelling));
+/// Generates an option, a flag, a name or an invalid argument.
+fn argument() -> impl Strategy<Value = Vec<String>> {
+    let bad = (
+        prop::sample::select(&VALID_VALUES[..]),
+        prop::sample::select(&INVALID_VALUES[..]),
+        0..3_usize,
+    )
+        .prop_map(|((option, _), value, spelling)| option_arguments(option, value, spelling));
     let flag = prop::sample::select(&["--no-tty", "--no-workspace", "--uncommitted"][..]);
     let name = prop::sample::select(&["two", "three-3", "v1.2"][..]);
     prop_oneof![
-        30 => good(),
+        30 => valid_option(),
         4 => flag.prop_map(|flag| words(&[flag])),
         4 => name.prop_map(|name| words(&[name])),
         2 => bad,
@@ -184,58 +196,60 @@ fn piece() -> impl Strategy<Value = Vec<String>> {
     ]
 }
 
-fn lists() -> impl Strategy<Value = Vec<String>> {
+/// Generates arguments of `belljar up`, some of them with a program.
+fn argument_lists() -> impl Strategy<Value = Vec<String>> {
     let program = prop_oneof![
         4 => Just(Vec::new()),
         1 => prop::sample::select(&PROGRAMS[..])
             .prop_map(words),
     ];
-    (prop::collection::vec(piece(), 0..6), program)
+    (prop::collection::vec(argument(), 0..6), program)
         .prop_map(|(pieces, program)| pieces.into_iter().flatten().chain(program).collect())
 }
 
+/// Parses the arguments with clap and with the frozen parser, and asserts that both give the same spec.
 #[track_caller]
-fn both_accept(list: &[&str]) -> BoxSpec {
+fn parse_with_both(list: &[&str]) -> BoxSpec {
     let list = words(list);
-    let spec = spec_by_clap(&list);
-    assert_eq!(spec_by_frozen_parser(&list), spec, "{list:?}");
+    let spec = spec_from_clap(&list);
+    assert_eq!(spec_from_frozen_parser(&list), spec, "{list:?}");
     spec.unwrap_or_else(|| panic!("{list:?} is refused"))
 }
 
 #[test]
-fn each_option_of_up_alone_gives_the_same_spec_by_clap_and_by_the_frozen_parser() {
-    for (option, values) in GOOD {
+fn up_option_alone_gives_the_same_spec_with_clap_and_with_the_frozen_parser() {
+    for (option, values) in VALID_VALUES {
         for (value, spelling) in values.iter().flat_map(|value| [0, 1, 2].map(|n| (value, n))) {
-            let mut list = spelled(option, value, spelling);
+            let mut list = option_arguments(option, value, spelling);
             if option == "--branch" {
                 list.extend(words(&["--repo", "r"]));
             }
-            assert_eq!(spec_by_frozen_parser(&list), spec_by_clap(&list), "{list:?}");
+            assert_eq!(spec_from_frozen_parser(&list), spec_from_clap(&list), "{list:?}");
             let separate_dash = spelling == 0 && value.len() > 1 && value.starts_with('-');
-            assert_eq!(spec_by_clap(&list).is_none(), separate_dash, "{list:?}");
+            assert_eq!(spec_from_clap(&list).is_none(), separate_dash, "{list:?}");
         }
     }
 }
 
 #[test]
-fn every_option_of_up_is_known_to_the_frozen_parser() {
+fn every_option_of_up_is_compared_with_the_frozen_parser() {
     use clap::CommandFactory as _;
     let mut cli = Cli::command();
     cli.build();
     let up = cli.find_subcommand("up").unwrap();
-    let known: Vec<&str> = GOOD
+    let known: Vec<&str> = VALID_VALUES
         .iter()
         .map(|(option, _)| option.trim_start_matches('-'))
         .chain(["no-tty", "no-workspace", "uncommitted", "help", "version"])
         .collect();
     for long in up.get_arguments().filter_map(clap::Arg::get_long) {
-        assert!(known.contains(&long), "--{long} is not among the options that are tested here");
+        assert!(known.contains(&long), "--{long} is missing from VALID_VALUES");
     }
 }
 
 #[test]
-fn box_spec_of_up_with_many_options_has_absolute_paths() {
-    let spec = both_accept(&[
+fn up_with_relative_paths_gives_a_box_spec_with_absolute_paths() {
+    let spec = parse_with_both(&[
         "two",
         "--config=b.toml",
         "--repo",
@@ -265,11 +279,11 @@ fn box_spec_of_up_with_many_options_has_absolute_paths() {
 }
 
 #[test]
-fn run_spec_of_run_has_the_program_and_the_terminal_of_the_run() {
+fn run_gives_a_run_spec_with_its_program_and_terminal() {
     let words = ["belljar", "run", "--workspace", "p", "--mode=direct", "--name=fix", "make", "-j"];
     let Command::Run(args) = Cli::try_parse_from(words).unwrap().command else { panic!() };
     let terminal = Some(TerminalSize { rows: 24, columns: 80 });
-    let spec = run_spec(&args, terminal, typed_in(None)).unwrap();
+    let spec = run_spec(&args, terminal, invocation(None)).unwrap();
     assert_eq!(spec.program, Argv::new(["make", "-j"]).unwrap());
     assert_eq!((spec.terminal, spec.on.terminal, &spec.on.program), (terminal, false, &None));
     assert_eq!(spec.on.overrides.mode, Some(Mode::Direct));
@@ -282,10 +296,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_options_give_the_same_spec_by_clap_and_by_the_frozen_parser(list in lists()) {
-        let expect = spec_by_clap(&list);
-        prop_assert_eq!(&spec_by_frozen_parser(&list), &expect);
-        // The program may also stand among the options.
+    fn up_with_random_arguments_gives_the_same_spec_with_clap_and_with_the_frozen_parser(list in argument_lists()) {
+        let expect = spec_from_clap(&list);
+        prop_assert_eq!(&spec_from_frozen_parser(&list), &expect);
+        // Records can also have the program among the options.
         let record = BoxRecord01 { options: list.clone(), command: Vec::new(), ..record(&list) };
         let whole = BoxSpec::from_options_0_1(&record, Some(Path::new(HOME))).ok();
         prop_assert_eq!(&whole, &expect);

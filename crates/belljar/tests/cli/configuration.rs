@@ -199,7 +199,7 @@ belljar: --config: the file [LAB]/missing.toml does not exist
 [exit 2]
 
 $ belljar template check LAB/missing.toml
-belljar: [LAB]/missing.toml: there is no such file
+belljar: cannot check [LAB]/missing.toml: the file does not exist
 [exit 2]
 "##);
 }

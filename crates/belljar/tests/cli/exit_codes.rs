@@ -93,39 +93,39 @@ fn commands_that_ask_for_confirmation_change_nothing_without_a_terminal() {
         "ui",
     ]), @r##"
 $ belljar apply changes
-  take     file
-belljar: nothing was applied; `--yes` answers the question
+  apply    file
+belljar: nothing was applied, because it was not confirmed; `--yes` skips the question
 [exit 2]
 
 $ belljar discard changes
-belljar: nothing was discarded; `--yes` answers the question
+belljar: nothing was discarded, because it was not confirmed; `--yes` skips the question
 [exit 2]
 
 $ belljar ledger key rotate
-belljar: nothing was done; `--yes` answers the question
+belljar: the key was not rotated, because it was not confirmed; `--yes` skips the question
 [exit 2]
 
 $ belljar ledger prune --before 1d
-events        [SIZE]  the record itself; never dropped
-salts           [SIZE]  of the bodies
-bodies            [SIZE]  0 bodies, of [SIZE]
-derived      [SIZE]  index and tiles; made anew when missing
-in all       [SIZE]  
-belljar: 0 bodies are of before [TIME]; nothing was dropped
+events        [SIZE]  all events; never deleted
+salts           [SIZE]  random values that protect the hashes of bodies
+bodies            [SIZE]  0 bodies with a content of [SIZE]
+derived      [SIZE]  index and tiles; created again if missing
+total        [SIZE]  
+belljar: 0 bodies are older than [TIME]; nothing was deleted
 
 $ belljar ledger mend --reason why
-belljar: nothing was done; `--yes` answers the question
+belljar: nothing was repaired, because it was not confirmed; `--yes` skips the question
 [exit 2]
 
 $ belljar approve
-belljar: nothing waits for an answer
+belljar: no questions wait for an answer
 
 $ belljar attach changes
 belljar: there is no box changes; `belljar list` shows all boxes
 [exit 2]
 
 $ belljar ui
-belljar: ui needs a terminal; `belljar list` prints the boxes
+belljar: ui needs a terminal for input and output; `belljar list` prints the boxes without one
 [exit 2]
 "##);
 }

@@ -36,12 +36,12 @@ fn list_commands_on_a_new_state_directory_report_empty_results() {
         "policy explain",
     ]), @r##"
 $ belljar runs
-belljar: no runs; `--all` shows those of other directories
+belljar: there are no runs of this directory; `--all` lists the runs of all directories
 
 $ belljar runs --json
 
 $ belljar list
-belljar: no boxes; `belljar up NAME` makes one
+belljar: there are no boxes; `belljar up NAME` creates a box
 
 $ belljar list --json
 
@@ -49,29 +49,29 @@ $ belljar restore
 belljar: the trash is empty
 
 $ belljar gc
-belljar: nothing is old enough to be removed
+belljar: no trash and no box is old enough to be removed
 
 $ belljar gc --dry-run
-belljar: nothing is old enough to be removed
+belljar: no trash and no box is old enough to be removed
 
 $ belljar approve
-belljar: nothing waits for an answer
+belljar: no questions wait for an answer
 
 $ belljar approve --json
 
 $ belljar secret list
-belljar: no secrets; `belljar secret set NAME` stores one
+belljar: there are no secrets; `belljar secret set NAME` stores a secret
 
 $ belljar secret list --json
 
 $ belljar skill list
-belljar: no skills; `belljar skill save NAME FILE` keeps one
+belljar: there are no skills; `belljar skill save NAME FILE` saves a skill
 
 $ belljar api list
-belljar: no services; `belljar api add NAME --host HOST` declares one
+belljar: there are no services; `belljar api add NAME --host HOST` declares a service
 
 $ belljar mcp servers
-belljar: no other servers; `[mcp.NAME]` in belljar.toml declares one
+belljar: there are no tool servers; a section `[mcp.NAME]` in belljar.toml declares a server
 
 $ belljar template list
 default              overlay    network none
@@ -103,7 +103,7 @@ ask-timeout = "5m"
 secrets = []
 
 $ belljar template check
-good: 1 templates
+valid: 1 templates
 
 $ belljar ledger log
      0  [TIME]  -                 operator    ledger.created       by version 0.1.0
@@ -112,16 +112,16 @@ $ belljar ledger log --json
 {"actor":"operator","boot":[OWN],"cause":null,"fields":{"version":"0.1.0"},"hash":"[HASH]","index":0,"kind":"ledger.created","previous":null,"run":null,"sequence":0,"time":"[TIME]","time_unix_nano":"[NANOSECONDS]","uptime_nano":[OWN]}
 
 $ belljar ledger verify
-sound: 1 events of 0 runs, [SIZE]
+valid: 1 events of 0 runs, [SIZE]
 root     [HASH]
 key      belljar/[KEY]
-anchored no event: all are vouched for by this machine alone; `--checkpoint FILE` takes one that was kept elsewhere
+anchored no event: all events are confirmed by this machine only; `--checkpoint FILE` compares with a checkpoint from another machine
 
 $ belljar ledger key show
 signs   belljar/[KEY]
 
 $ belljar net log
-belljar: there is no run yet: `belljar run` makes one
+belljar: there are no runs yet; start a run with `belljar run`
 [exit 2]
 
 $ belljar net explain https://api.example.com/x
@@ -131,7 +131,7 @@ GET https://api.example.com/x
   to allow   belljar run --net restricted --allow RULE
 
 $ belljar policy explain
-the agent works without asking: the box is the boundary
+the agent never asks for permission; the box limits what it can do
 "##);
 }
 
@@ -252,19 +252,19 @@ $ belljar status plain --json
 {"name":"plain","state":"stopped","created":[MILLISECONDS],"ground":{"directory":{"path":"[LAB]/project"}},"run":{"id":"[ID]","name":"plain","created":[MILLISECONDS],"workspace":{"path":"[LAB]/project","dev":[OWN],"ino":[OWN],"clock":[OWN]},"mode":"overlay","argv":["sh","-c","echo box > boxed; echo kept > ~/note; echo ready; exec sleep 1000"],"template":"default","state":"finished","review":"pending","result":{"run":"[ID]","name":"plain","exit":null,"signal":null,"reason":"interrupted","setup_micros":[OWN],"wall_micros":[OWN],"cpu_micros":[OWN],"peak_memory_bytes":[OWN],"stdin_bytes":0,"output_bytes":{"stdout":7,"stderr":0},"changed_files":1,"layers":[OWN],"limits":{"memory":"2GiB","cpus":"2","pids":512,"disk":"2GiB","files":4096,"output":"18446744073709551615","timeout":"none"}}},"live":null}
 
 $ belljar snapshot plain --list
-first                 [TIME]  while it was stopped
+first                 [TIME]  taken while the box was stopped
 
 $ belljar snapshot plain --list --json
 {"tag":"first","when":[MILLISECONDS],"running":false}
 
 $ belljar restore
-[ID]  without               box       [TIME]  down: nothing that was not taken over
+[ID]  without               box       [TIME]  down: no unapplied changes
 
 $ belljar restore --json
 {"id":"[ID]","name":"without","what":"box","when":[MILLISECONDS],"by":"down","unapplied":null,"until":[MILLISECONDS]}
 
 $ belljar gc --dry-run
-belljar: nothing is old enough to be removed
+belljar: no trash and no box is old enough to be removed
 
 $ belljar gc --dry-run --older-than 0d
 would remove box without ([ID]) permanently from the trash
@@ -278,7 +278,7 @@ $ belljar secret list --json
 {"name":"token","set_at":"[TIME]","is_set":true,"is_declared":true,"kind":"token","hosts":["api.example.com"],"slots":["header:authorization"],"env":null}
 
 $ belljar secret test token
-token opens; set [TIME]; bound to api.example.com in header:authorization
+token can be decrypted; stored [TIME]; bound to api.example.com in header:authorization
 
 $ belljar template list
 default              overlay    network none
@@ -330,10 +330,10 @@ $ belljar logs plain
 ready
 
 $ belljar ledger verify
-sound: 61 events of 9 runs, [SIZE]
+valid: 61 events of 9 runs, [SIZE]
 root     [HASH]
 key      belljar/[KEY]
-anchored no event: all are vouched for by this machine alone; `--checkpoint FILE` takes one that was kept elsewhere
+anchored no event: all events are confirmed by this machine only; `--checkpoint FILE` compares with a checkpoint from another machine
 "##);
 }
 

@@ -149,42 +149,42 @@ fn ledger_and_net_commands_report_that_no_ledger_exists() {
         "ledger mend --reason why --yes",
     ]), @r##"
 $ belljar net log
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar net learn
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger log
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 
 $ belljar ledger show 0
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger verify
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger export
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger usage
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger checkpoint
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger key show
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 
 $ belljar ledger mend --reason why --yes
-belljar: no ledger yet: `belljar run` begins one
+belljar: there is no ledger yet; `belljar run` creates it
 [exit 2]
 "##);
 }
@@ -243,7 +243,7 @@ belljar: --run "missing": there is no such run; `belljar ledger log --kind run.c
 [exit 2]
 
 $ belljar ledger show 999
-belljar: there is no event "999"; the ledger has 5
+belljar: there is no event "999"; the ledger has 5 events
 [exit 2]
 
 $ belljar ledger show missing/1
@@ -251,63 +251,63 @@ belljar: ID "missing": there is no such run; `belljar ledger log --kind run.crea
 [exit 2]
 
 $ belljar ledger show x
-belljar: ID "x": neither the index of an event, such as 17, nor RUN/SEQUENCE
+belljar: invalid event id "x"; use the index of an event, such as 17, or RUN/SEQUENCE
 [exit 2]
 
 $ belljar ledger get fed
-belljar: HASH "fed": it has 8 to 64 digits of 0-9 and a-f
+belljar: HASH: "fed" is not a hash; use 8 to 64 digits of 0-9 and a-f
 [exit 2]
 
 $ belljar ledger get fedcba9876543210
-belljar: HASH fedcba9876543210: no event names a body of this hash
+belljar: HASH: the ledger has no body with the hash fedcba9876543210
 [exit 2]
 
 $ belljar ledger get nothing!
-belljar: HASH "nothing!": it has 8 to 64 digits of 0-9 and a-f
+belljar: HASH: "nothing!" is not a hash; use 8 to 64 digits of 0-9 and a-f
 [exit 2]
 
 $ belljar ledger prove 999
-belljar: there is no event "999"; the ledger has 5
+belljar: there is no event "999"; the ledger has 5 events
 [exit 2]
 
 $ belljar ledger consistency 1 999
-belljar: B 999: the ledger has 5 signed events
+belljar: B: the size 999 is too large, because the ledger has only 5 signed events
 [exit 2]
 
 $ belljar ledger consistency 2 1
-belljar: A is 2 and B is 1: the first is the smaller
+belljar: A (2 events) is larger than B (1 events); the smaller size comes first
 [exit 2]
 
 $ belljar ledger redact fedcba9876543210 --reason why --yes
-belljar: HASH fedcba9876543210: no event names a body of this hash
+belljar: HASH: the ledger has no body with the hash fedcba9876543210
 [exit 2]
 
 $ belljar ledger settle 999 --reason why
-belljar: there is no event "999"; the ledger has 5
+belljar: there is no event "999"; the ledger has 5 events
 [exit 2]
 
 $ belljar ledger settle 0 --reason why
-belljar: event 0 (ledger.created) waits for no outcome; `belljar runs` lists what does
+belljar: event 0 (ledger.created) is not an intent with an unknown result; `belljar runs` lists such events
 [exit 2]
 
 $ belljar ledger verify-receipt LAB/missing
-belljar: FILE [LAB]/missing: No such file or directory (os error 2)
+belljar: FILE: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar ledger verify-proof LAB/missing
-belljar: FILE [LAB]/missing: No such file or directory (os error 2)
+belljar: FILE: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar ledger verify --key LAB/missing
-belljar: --key [LAB]/missing: No such file or directory (os error 2)
+belljar: --key: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar ledger verify --checkpoint LAB/missing
-belljar: --checkpoint [LAB]/missing: No such file or directory (os error 2)
+belljar: --checkpoint: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar ledger import-trace LAB/missing
-belljar: FILE [LAB]/missing: No such file or directory (os error 2)
+belljar: FILE: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 "##);
 }
@@ -350,15 +350,15 @@ belljar: secret empty was not set: the value is empty
 [exit 1]
 
 $ belljar secret set a --from-env MISSING
-belljar: --from-env MISSING: there is no such variable
+belljar: --from-env: the environment variable MISSING is not set
 [exit 2]
 
 $ belljar secret set a --from-file LAB/missing
-belljar: --from-file [LAB]/missing: No such file or directory (os error 2)
+belljar: --from-file: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 1]
 
 $ belljar secret set a --from-command false
-belljar: --from-command false: exit status: 1
+belljar: --from-command: false failed with exit status: 1
 [exit 1]
 
 $ belljar skill show missing
@@ -386,7 +386,7 @@ belljar: there is no skill `missing`
 [exit 2]
 
 $ belljar skill save a LAB/missing
-belljar: read [LAB]/missing: No such file or directory (os error 2)
+belljar: cannot read [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar api show missing
@@ -406,7 +406,7 @@ belljar: cannot tell which hosts the api uses: there is no OpenAPI document with
 [exit 2]
 
 $ belljar mcp accept missing
-belljar: there is no [mcp.missing] in belljar.toml
+belljar: unknown tool server missing; belljar.toml has no section [mcp.missing]
 [exit 2]
 
 $ belljar agent login nobody
@@ -414,11 +414,11 @@ belljar: --agent: unknown agent nobody; the known agents are: aider, claude, cod
 [exit 2]
 
 $ belljar code LAB/missing
-belljar: read [LAB]/missing: No such file or directory (os error 2)
+belljar: cannot read the program [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar code --api missing LAB/missing
-belljar: read [LAB]/missing: No such file or directory (os error 2)
+belljar: cannot read the program [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 "##);
 }

@@ -109,7 +109,7 @@ fn up_stop_and_down_accept_several_boxes_at_once() {
     let up = up.arg("echo $BELLJAR_RUN > mine; sleep 1000").run();
     up.expect(0);
     for name in names {
-        assert!(up.err().contains(&format!("box {name} is up")), "{}", up.err());
+        assert!(up.err().contains(&format!("box {name} is running")), "{}", up.err());
         assert_eq!(state(&lab, name), "running");
     }
     lab.belljar(["stop", "--now"]).args(names).succeed();

@@ -56,7 +56,7 @@ fn start_http_server(lab: &Lab) -> (Live, SocketAddr, String) {
     let mut token = String::new();
     eventually("the server accepts connections", || {
         let output = live.complaints();
-        let line = output.lines().find_map(|line| line.split_once("shown only now: "));
+        let line = output.lines().find_map(|line| line.split_once("shown only once: "));
         token = line.map_or_else(String::new, |(_, token)| token.trim().to_owned());
         !token.is_empty() && TcpStream::connect(address).is_ok()
     });

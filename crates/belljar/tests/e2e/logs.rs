@@ -275,7 +275,7 @@ fn log_is_not_written_without_the_variable_belljar_log() {
 fn invalid_log_variables_are_named_with_exit_code_2() {
     let lab = lab();
     let run = |value: &str| lab.bash("true").env("BELLJAR_LOG", value).run();
-    run("loud").complains(2, "BELLJAR_LOG: one of error, warn, info, debug, trace");
+    run("loud").complains(2, "use error, warn, info, debug or trace");
     run("info,xml").complains(2, "BELLJAR_LOG");
     let relative = lab.bash("true").env("BELLJAR_LOG", "info").env("BELLJAR_LOG_DIR", "logs").run();
     relative.complains(2, "BELLJAR_LOG_DIR must be an absolute path");

@@ -360,7 +360,7 @@ fn net_learn_turns_denied_requests_into_the_narrowest_rules() {
         assert!(text.contains(part), "no {part} in {text}");
     }
     assert!(!text.contains("evil.example") && !text.contains("bad.example"), "{text}");
-    for part in ["ALARMS: 1", "evil.example:443/steal: it raised an ALARM", "`deny` rule"] {
+    for part in ["alarms: 1", "evil.example:443/steal: it raised an ALARM", "`deny` rule"] {
         assert!(shown.err().contains(part), "no {part} in {}", shown.err());
     }
     // `patch` accepts the diff and produces the same file as `--write`.
@@ -376,7 +376,7 @@ fn net_learn_turns_denied_requests_into_the_narrowest_rules() {
     // A second time there is nothing to add.
     let again = net(&lab, ["learn", "--write"]).run();
     assert_eq!(again.expect(0), "");
-    assert!(again.err().contains("allowed by now"), "{}", again.err());
+    assert!(again.err().contains("the rules already allow"), "{}", again.err());
     assert_eq!(fs::read_to_string(&file).unwrap(), written);
     let entries: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
     assert_eq!(entries.len(), 1, "no temporary file is left: {entries:?}");
@@ -421,10 +421,10 @@ fn c08_net_learn_never_writes_the_file_of_a_project() {
     let project = lab.write("belljar.toml", "[template.default]\n");
     let config = ["--config", project.to_str().unwrap()];
     let learn = lab.belljar(config).args(["net", "learn", "--write"]);
-    learn.run().complains(2, "a project's file");
+    learn.run().complains(2, "it belongs to a project");
     // It is refused from another directory too, because the workspace of the run is recorded.
     let learn = lab.belljar(config).args(["net", "learn", "--write"]).cwd(lab.home());
-    learn.run().complains(2, "a project's file");
+    learn.run().complains(2, "it belongs to a project");
     assert_eq!(fs::read_to_string(&project).unwrap(), "[template.default]\n");
     // The rules are written into the operator's file, and the file of the project is not changed.
     net(&lab, ["learn", "--write"]).succeed();
@@ -510,7 +510,7 @@ fn net_log_and_net_learn_work_on_the_requests_of_a_real_run() {
     };
     assert!(requests.iter().all(|(method, url)| !allowed(method, url)));
     let learnt = net(&lab, ["learn", "--write"]).run();
-    assert!(learnt.err().contains("ALARMS: 1"), "{}", learnt.err());
+    assert!(learnt.err().contains("alarms: 1"), "{}", learnt.err());
     assert!(!learnt.expect(0).contains("alarm"), "{}", learnt.out());
     assert!(requests.iter().all(|(method, url)| allowed(method, url)));
     assert!(!allowed("DELETE", requests[0].1) && !allowed("GET", "https://api.example.com/other"));
@@ -548,10 +548,10 @@ fn net_log_shows_tool_server_requests_by_purpose_and_otherwise_counts_them() {
     assert_eq!(seen(&[&server]), [of_server()], "a run given by its id");
     let counted = net(&lab, ["log", "--all"]).run();
     counted.expect(0);
-    let note = "1 more of tool servers and clone readers; `--purpose all` shows them";
+    let note = "1 more requests of tool servers and clone readers; `--purpose all` shows them";
     assert!(counted.err().contains(note), "{}", counted.err());
     net(&lab, ["log", "--purpose", "clone-reader"])
         .run()
-        .complains(2, "no run of this purpose is on record");
+        .complains(2, "the ledger has no run of this purpose");
     net(&lab, ["log", &own, "--purpose", "run"]).run().complains(2, "cannot be used with");
 }

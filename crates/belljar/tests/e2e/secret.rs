@@ -86,7 +86,7 @@ fn secret_is_set_listed_tested_and_removed() {
     let stderr = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(
         stderr,
-        "belljar: tracker is set; bound to tracker.example.com, *.tracker.example.com in header:x-tracker-key, query:key, placeholder in $TRACKER_KEY\n"
+        "belljar: stored the secret tracker; bound to tracker.example.com, *.tracker.example.com in header:x-tracker-key, query:key, placeholder in $TRACKER_KEY\n"
     );
     assert!(ended.stdout.is_empty());
     let line = secret(&lab, &["list"]).succeed();
@@ -99,7 +99,7 @@ fn secret_is_set_listed_tested_and_removed() {
     assert_eq!(listed[0]["env"], "TRACKER_KEY");
     assert!(listed[0]["set_at"].as_str().unwrap().ends_with('Z'));
     let tested = secret(&lab, &["test", "tracker"]).succeed();
-    assert!(tested.starts_with("tracker opens; set 20"), "{tested}");
+    assert!(tested.starts_with("tracker can be decrypted; stored 20"), "{tested}");
     assert_eq!(objects(secret(&lab, &["test", "tracker", "--json"]))[0]["opens"], true);
     assert_canary_not_stored(&lab);
 
@@ -141,10 +141,10 @@ fn secret_set_reads_the_value_from_a_variable_file_or_command() {
     assert!(listed.iter().all(|secret| secret["is_set"] == true) && listed.len() == 3);
     assert_canary_not_stored(&lab);
     for (args, expected) in [
-        (["set", "s", "--from-env", "NO_SUCH"], "no such variable"),
-        (["set", "s", "--from-file", "/no/such"], "--from-file /no/such"),
+        (["set", "s", "--from-env", "NO_SUCH"], "NO_SUCH is not set"),
+        (["set", "s", "--from-file", "/no/such"], "--from-file: cannot read /no/such"),
         (["set", "s", "--from-command", "false"], "exit status: 1"),
-        (["set", "s", "--from-command", "/no/such"], "start it"),
+        (["set", "s", "--from-command", "/no/such"], "cannot start /no/such"),
         (["set", "s", "--from-command", "true"], "empty"),
     ] {
         let ended = secret(&lab, &args).run();

@@ -82,7 +82,7 @@ pub(crate) struct ShellArgs {
     pub(crate) env: Vec<EnvVar>,
 }
 
-/// The bytes of the keys that detach; empty if no keys detach.
+/// The bytes of the key sequence that detaches a terminal from a box; empty if there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DetachKeys(pub(crate) Vec<u8>);
 

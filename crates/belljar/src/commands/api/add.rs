@@ -1,4 +1,4 @@
-//! `belljar api add`: shows the new section of the operator's file, and writes it on a yes.
+//! `belljar api add`: previews a new section of the operator's belljar.toml and writes it if confirmed.
 
 use belljar_engine::apis::{Apis, NewApi};
 use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
@@ -9,25 +9,32 @@ use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
 
+/// Runs `belljar api add`.
 pub(super) fn run(apis: &Apis, args: &AddArgs) -> Outcome {
-    let addition = apis.prepare(&new_api(args), &scope::here()?)?;
+    let addition = apis.prepare(&new_api(args), &scope::current_dir()?)?;
     print::out(&safe_multiline(addition.section())).kind(ErrorKind::Broken)?;
     for remark in &addition.service().remarks {
         print::note(remark);
     }
-    let question = format!("write this into {}?", addition.file().display());
+    let question = format!("add this section to {}?", addition.file().display());
     if !args.yes && !print::confirm(&question).kind(ErrorKind::Broken)? {
-        return Err(invalid("nothing was written; -y writes without asking"));
+        return Err(invalid(
+            "nothing was written, because it was not confirmed; `--yes` skips the question",
+        ));
     }
     let service = addition.write()?;
     let operations = match service.operations() {
         0 => String::new(),
         count => format!(" with {count} operations"),
     };
-    print::note(&format!("programs find it as apis.{}{operations}", args.name.identifier()));
+    print::note(&format!(
+        "programs can call the service as apis.{}{operations}",
+        args.name.identifier()
+    ));
     Ok(0)
 }
 
+/// Converts the arguments into the description of a service.
 fn new_api(args: &AddArgs) -> NewApi {
     NewApi {
         name: args.name.clone(),

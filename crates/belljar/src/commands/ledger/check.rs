@@ -1,4 +1,4 @@
-//! `belljar ledger verify`: what is wrong, where, since when, and what to do.
+//! `belljar ledger verify`: checks the ledger and reports damage and its position.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use belljar_model::display;
 use serde_json::{Value as Json, json};
 
 use super::progress::Progress;
-use super::{Home, given_keys, read_input};
+use super::{LedgerHome, given_keys, read_input};
 use crate::cli::ledger::VerifyArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
@@ -18,10 +18,11 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
 use belljar_engine::record::sentences;
 
+/// Runs `belljar ledger verify`.
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     if !home.exists() {
-        return Err(invalid(super::NONE_YET));
+        return Err(invalid(super::NO_LEDGER));
     }
     let keys = args.key.as_deref().map(given_keys).transpose()?;
     let checkpoints: Result<Vec<String>, EngineError> =
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
             deep: args.deep,
             key: keys.as_ref().and_then(|keys| keys.first()),
             checkpoints: &checkpoints,
-            progress: Some(&mut |done, of| progress.tell(done, of)),
+            progress: Some(&mut |done, of| progress.update(done, of)),
         },
     );
     progress.clear();
@@ -47,41 +48,44 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     Ok(if report.is_sound() { 0 } else { exit::FAILED })
 }
 
-/// The text of a checkpoint that was kept elsewhere.
+/// Reads a checkpoint file for `--checkpoint`.
 fn checkpoint(path: &Path) -> Result<String, EngineError> {
     let bytes = read_input("--checkpoint", path, MAX_NOTE as u64)?;
     let name = display::safe_line(path.as_os_str().as_encoded_bytes());
-    String::from_utf8(bytes)
-        .map_err(|_| invalid(format!("--checkpoint {name}: not a checkpoint; it is text")))
+    String::from_utf8(bytes).map_err(|_| {
+        invalid(format!("--checkpoint: {name} is not a checkpoint, because it is not UTF-8 text"))
+    })
 }
 
+/// Returns the report of the verification as text.
 fn as_text(report: &VerifyReport, args: &VerifyArgs) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         let Finding { severity, code, at, since, text: what } = finding;
         let at = display::safe_line(at.to_string());
-        writeln!(text, "{severity:<8} {code} at {at}").ok(); // a String takes everything
+        writeln!(text, "{severity:<8} {code} at {at}").ok(); // writing to a String cannot fail
         writeln!(text, "         {}", display::safe_line(what)).ok();
         if let Some(since) = since {
             let since = moment::readable(*since);
-            writeln!(text, "         the last event that is certainly good is of {since}").ok();
+            writeln!(text, "         the last event that is certainly intact has the time {since}")
+                .ok();
         }
     }
     if report.left_out > 0 {
-        writeln!(text, "and {} findings more", report.left_out).ok();
+        writeln!(text, "and {} more findings", report.left_out).ok();
     }
-    let verdict = if report.is_sound() { "sound" } else { "DAMAGED" };
+    let verdict = if report.is_sound() { "valid" } else { "DAMAGED" };
     let VerifyReport { events, runs, bytes, .. } = report;
     let size = sentences::size(*bytes);
     writeln!(text, "{verdict}: {events} events of {runs} runs, {size}").ok();
     let root = report.root.map_or("unknown".to_owned(), |root| root.to_string());
     writeln!(text, "root     {root}").ok();
-    writeln!(text, "key      {}", told_key(report.key.as_ref())).ok();
-    text.push_str(&vouched(report, args));
+    writeln!(text, "key      {}", key_text(report.key.as_ref())).ok();
+    text.push_str(&anchor_text(report, args));
     if let Some(bodies) = report.bodies {
         writeln!(
             text,
-            "bodies   {} kept, {} hash only, {} redacted, {} dropped for their age",
+            "bodies   {} kept, {} hash only, {} redacted, {} pruned because of their age",
             bodies.kept, bodies.hash_only, bodies.redacted, bodies.pruned
         )
         .ok();
@@ -89,31 +93,33 @@ fn as_text(report: &VerifyReport, args: &VerifyArgs) -> String {
     text
 }
 
-fn told_key(key: Option<&VerifyingKey>) -> String {
-    key.map_or("none that can be trusted".to_owned(), |key| display::safe_line(key.to_string()))
+/// Returns the key that signed the ledger, as text.
+fn key_text(key: Option<&VerifyingKey>) -> String {
+    key.map_or("no trusted key".to_owned(), |key| display::safe_line(key.to_string()))
 }
 
-/// Who vouches for which events.
-fn vouched(report: &VerifyReport, args: &VerifyArgs) -> String {
-    let here = "vouched for by this machine alone";
+/// Returns a line that says which events a checkpoint from another machine confirms.
+fn anchor_text(report: &VerifyReport, args: &VerifyArgs) -> String {
+    let local_only = "confirmed by this machine only";
     match report.anchored {
         Some(anchored) if anchored >= report.events => {
-            "anchored all events, by a checkpoint from elsewhere\n".to_owned()
+            "anchored all events, by a checkpoint from another machine\n".to_owned()
         }
         Some(anchored) if anchored > 0 => format!(
-            "anchored events 0 to {}, by a checkpoint from elsewhere; {anchored} to {} are {here}\n",
+            "anchored events 0 to {}, by a checkpoint from another machine; events {anchored} to {} are {local_only}\n",
             anchored - 1,
             report.events.saturating_sub(1)
         ),
         _ if args.checkpoints.is_empty() => {
             format!(
-                "anchored no event: all are {here}; `--checkpoint FILE` takes one that was kept elsewhere\n"
+                "anchored no event: all events are {local_only}; `--checkpoint FILE` compares with a checkpoint from another machine\n"
             )
         }
-        _ => format!("anchored no event: all are {here}\n"),
+        _ => format!("anchored no event: all events are {local_only}\n"),
     }
 }
 
+/// Returns the report of the verification as JSON.
 fn as_json(report: &VerifyReport) -> Json {
     let bodies = report.bodies.map(|bodies| {
         json!({
@@ -136,6 +142,7 @@ fn as_json(report: &VerifyReport) -> Json {
     })
 }
 
+/// Returns one finding as JSON.
 fn finding(finding: &Finding) -> Json {
     let Finding { severity, code, at, since, text } = finding;
     let severity = match severity {

@@ -1,4 +1,4 @@
-//! `belljar ledger get`: one body, checked before its first byte comes out.
+//! `belljar ledger get`: checks one recorded body and prints it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -9,110 +9,123 @@ use anyhow::{Context, anyhow};
 use belljar_ledger::{BodyReference, Digest, Reader};
 use belljar_model::display;
 
-use super::Home;
-use super::show::{self, Standing};
+use super::LedgerHome;
+use super::show::{self, BodyState};
 use crate::cli::ledger::GetArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::record::sentences;
 
-/// So much of a body is shown on a terminal.
-const SHOWN: usize = 1 << 20;
-/// Fewer digits are no name.
-const DIGITS: usize = 8;
+/// The maximum number of bytes of a body that are printed on a terminal.
+const MAX_SHOWN_BYTES: usize = 1 << 20;
+/// The minimum number of digits in a hash prefix.
+const MIN_DIGITS: usize = 8;
 
+/// Runs `belljar ledger get`.
 pub(crate) fn run(args: &GetArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
-    let naming = named(&reader, &args.hash)?;
-    let hash = naming.hash;
+    let reference = find_body(&reader, &args.hash)?;
+    let hash = reference.hash;
     if let Some(path) = &args.output {
-        let mut file = Late { path, file: None };
-        copy(&reader, &naming, &mut file)?;
-        file.open().with_context(|| told(path)).kind(ErrorKind::Broken)?;
+        let mut file = LazyFile { path, file: None };
+        copy(&reader, &reference, &mut file)?;
+        file.open().with_context(|| write_failure(path)).kind(ErrorKind::Broken)?;
     } else if io::stdout().is_terminal() {
-        let mut start = Start(Vec::new());
-        let size = copy(&reader, &naming, &mut start)?;
-        present(&start.0, size, hash)?;
+        let mut prefix = PrefixBuffer(Vec::new());
+        let size = copy(&reader, &reference, &mut prefix)?;
+        print_on_terminal(&prefix.0, size, hash)?;
     } else {
-        let mut out = Piped { out: io::stdout().lock(), gone: false };
-        copy(&reader, &naming, &mut out)?;
+        let mut out = StdoutWriter { out: io::stdout().lock(), is_closed: false };
+        copy(&reader, &reference, &mut out)?;
     }
     Ok(0)
 }
 
-/// The only body whose hash begins so.
-pub(super) fn named(reader: &Reader, hash: &str) -> Result<BodyReference, EngineError> {
+/// Returns the only recorded body whose hash starts with this prefix.
+pub(super) fn find_body(reader: &Reader, hash: &str) -> Result<BodyReference, EngineError> {
     let is_hex = hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if !is_hex || !(DIGITS..=2 * Digest::LENGTH).contains(&hash.len()) {
-        return Err(invalid(format!("HASH {hash:?}: it has 8 to 64 digits of 0-9 and a-f")));
+    if !is_hex || !(MIN_DIGITS..=2 * Digest::LENGTH).contains(&hash.len()) {
+        return Err(invalid(format!(
+            "HASH: {hash:?} is not a hash; use 8 to 64 digits of 0-9 and a-f"
+        )));
     }
     let found = reader.find_bodies(hash).kind(ErrorKind::Broken)?;
     let Some(first) = found.first().copied() else {
-        return Err(invalid(format!("HASH {hash}: no event names a body of this hash")));
+        return Err(invalid(format!("HASH: the ledger has no body with the hash {hash}")));
     };
-    if found.iter().any(|naming| naming.hash != first.hash) {
-        return Err(invalid(format!("HASH {hash}: several bodies begin so; write more of it")));
+    if found.iter().any(|reference| reference.hash != first.hash) {
+        return Err(invalid(format!(
+            "HASH: the prefix {hash} matches several bodies; use more digits"
+        )));
     }
-    // If any event says that the content was kept, it was.
-    Ok(BodyReference { is_kept: found.iter().any(|naming| naming.is_kept), ..first })
+    // The content was kept if at least one event says so.
+    Ok(BodyReference { is_kept: found.iter().any(|reference| reference.is_kept), ..first })
 }
 
-fn copy(reader: &Reader, naming: &BodyReference, out: &mut dyn Write) -> Result<u64, EngineError> {
-    let hash = naming.hash;
-    let Err(error) = reader.body(hash, out) else { return Ok(naming.size) };
-    // What the record says about it is more than that a file is missing.
-    match show::standing_of(reader, hash, naming.is_kept)? {
-        Standing::Kept | Standing::Lost { .. } => {
-            Err(error).with_context(|| format!("get body {hash}")).kind(ErrorKind::Broken)
-        }
-        standing @ (Standing::HashOnly | Standing::Redacted { .. } | Standing::Pruned { .. }) => {
-            let error = anyhow!("body {hash} is not to be had: {}", standing.words());
+/// Checks a body and copies its content to `out`; returns its size.
+fn copy(
+    reader: &Reader,
+    reference: &BodyReference,
+    out: &mut dyn Write,
+) -> Result<u64, EngineError> {
+    let hash = reference.hash;
+    let Err(error) = reader.body(hash, out) else { return Ok(reference.size) };
+    // The ledger may know why the content is missing, which is better than "no such file".
+    match show::body_state(reader, hash, reference.is_kept)? {
+        BodyState::Kept | BodyState::Lost { .. } => Err(error)
+            .with_context(|| format!("cannot read the body {hash}"))
+            .kind(ErrorKind::Broken),
+        state @ (BodyState::HashOnly | BodyState::Redacted { .. } | BodyState::Pruned { .. }) => {
+            let error = anyhow!("the content of body {hash} is not available: {}", state.words());
             Err(EngineError::new(ErrorKind::Broken, error))
         }
     }
 }
 
-/// Text as it is, but for what would steer the terminal; of anything else only what it is.
-fn present(start: &[u8], size: u64, hash: Digest) -> Result<(), EngineError> {
-    let cut = size > start.len() as u64;
-    let text = std::str::from_utf8(start);
-    let is_text = text.is_ok() || text.is_err_and(|error| cut && error.error_len().is_none());
-    if !is_text || start.contains(&0) {
+/// Prints a body on the terminal with control characters escaped, or only its size if it is not text.
+fn print_on_terminal(prefix: &[u8], size: u64, hash: Digest) -> Result<(), EngineError> {
+    let is_truncated = size > prefix.len() as u64;
+    let text = std::str::from_utf8(prefix);
+    let is_text =
+        text.is_ok() || text.is_err_and(|error| is_truncated && error.error_len().is_none());
+    if !is_text || prefix.contains(&0) {
         print::note(&format!(
-            "{}, not text; `belljar ledger get {} -o FILE` writes it to a file",
+            "the body has {} and is not text; `belljar ledger get {} -o FILE` writes it to a file",
             sentences::size(size),
             sentences::brief(&hash)
         ));
         return Ok(());
     }
-    let mut text = display::safe_multiline(start);
+    let mut text = display::safe_multiline(prefix);
     if !text.ends_with('\n') && !text.is_empty() {
         text.push('\n');
     }
     print::page(&text).kind(ErrorKind::Broken)?;
-    if cut {
+    if is_truncated {
         print::note(&format!(
-            "these are the first {} of {}; `-o FILE` writes all",
-            sentences::size(SHOWN as u64),
+            "only the first {} of {} are shown; `-o FILE` writes the whole body",
+            sentences::size(MAX_SHOWN_BYTES as u64),
             sentences::size(size)
         ));
     }
     Ok(())
 }
 
-fn told(path: &Path) -> String {
-    format!("-o {}", display::safe(path.as_os_str().as_bytes()))
+/// Returns the error text for a file that cannot be written.
+fn write_failure(path: &Path) -> String {
+    format!("-o: cannot write {}", display::safe(path.as_os_str().as_bytes()))
 }
 
-/// A file that is made when there is something to write: a body that is damaged leaves what was.
-struct Late<'a> {
+/// A file that is created at the first write, so that a damaged body does not overwrite an existing file.
+struct LazyFile<'a> {
     path: &'a Path,
     file: Option<File>,
 }
 
-impl Late<'_> {
+impl LazyFile<'_> {
+    /// Creates the file if it is not open yet.
     fn open(&mut self) -> io::Result<&mut File> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -122,7 +135,7 @@ impl Late<'_> {
     }
 }
 
-impl Write for Late<'_> {
+impl Write for LazyFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.open()?.write(bytes)
     }
@@ -132,13 +145,13 @@ impl Write for Late<'_> {
     }
 }
 
-/// Keeps the beginning.
-struct Start(Vec<u8>);
+/// A writer that keeps only the first [`MAX_SHOWN_BYTES`] bytes.
+struct PrefixBuffer(Vec<u8>);
 
-impl Write for Start {
+impl Write for PrefixBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = SHOWN.saturating_sub(self.0.len());
-        self.0.extend(bytes.iter().take(room));
+        let free = MAX_SHOWN_BYTES.saturating_sub(self.0.len());
+        self.0.extend(bytes.iter().take(free));
         Ok(bytes.len())
     }
 
@@ -147,20 +160,20 @@ impl Write for Start {
     }
 }
 
-/// Standard output, whose reader may leave when they have seen enough.
-struct Piped<'a> {
+/// A writer to standard output that ignores a closed pipe.
+struct StdoutWriter<'a> {
     out: io::StdoutLock<'a>,
-    gone: bool,
+    is_closed: bool,
 }
 
-impl Write for Piped<'_> {
+impl Write for StdoutWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.gone {
+        if self.is_closed {
             return Ok(bytes.len());
         }
         match self.out.write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.gone = true;
+                self.is_closed = true;
                 Ok(bytes.len())
             }
             other => other,
@@ -168,6 +181,6 @@ impl Write for Piped<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.gone { Ok(()) } else { self.out.flush() }
+        if self.is_closed { Ok(()) } else { self.out.flush() }
     }
 }

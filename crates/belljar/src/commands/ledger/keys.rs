@@ -1,18 +1,19 @@
-//! `belljar ledger key`: the public keys of the ledger. The secret one is never shown.
+//! `belljar ledger key`: shows, rotates and exports the keys of the ledger, never a private key.
 
 use belljar_model::display;
 use serde_json::json;
 
-use super::{Home, write_output};
+use super::{LedgerHome, write_output};
 use crate::cli::ledger::{KeyArgs, KeyCommand};
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 
+/// Runs `belljar ledger key`.
 pub(crate) fn run(args: &KeyArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     if !home.exists() {
-        return Err(invalid(super::NONE_YET));
+        return Err(invalid(super::NO_LEDGER));
     }
     match &args.command {
         KeyCommand::Show { json } => {
@@ -23,23 +24,28 @@ pub(crate) fn run(args: &KeyArgs) -> Outcome {
                 return Ok(0);
             }
             let last = keys.len().saturating_sub(1);
-            for (place, key) in keys.iter().enumerate() {
-                let role = if place == last { "signs" } else { "former" };
+            for (index, key) in keys.iter().enumerate() {
+                let role = if index == last { "signs" } else { "former" };
                 print::out(&format!("{role:<7} {}\n", display::safe_line(key)))
                     .kind(ErrorKind::Broken)?;
             }
         }
         KeyCommand::Rotate { yes, json } => {
-            let question = "make a new key and forget the old one? Keep a checkpoint first";
+            let question =
+                "replace the signing key and delete the old private key? Save a checkpoint first";
             if !yes && !print::confirm(question).kind(ErrorKind::Broken)? {
-                return Err(invalid("nothing was done; `--yes` answers the question"));
+                return Err(invalid(
+                    "the key was not rotated, because it was not confirmed; `--yes` skips the question",
+                ));
             }
             let new = home.writer()?.rotate_key().kind(ErrorKind::Broken)?;
             if json.json {
                 print::json(&json!({ "key": new.to_string() })).kind(ErrorKind::Broken)?;
             } else {
                 print::out(&format!("{new}\n")).kind(ErrorKind::Broken)?;
-                print::note("the old key vouches for this one; who trusts it need not do anything");
+                print::note(
+                    "the old key has signed the new key; whoever trusts the old key needs to do nothing",
+                );
             }
         }
         KeyCommand::Export { output } => {

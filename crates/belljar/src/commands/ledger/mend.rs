@@ -1,79 +1,91 @@
-//! `belljar ledger settle` and `mend`: what only a person can decide.
+//! `belljar ledger settle` and `mend`: record unknown results and repair a damaged ledger.
 
 use anyhow::anyhow;
 use belljar_ledger::{AttentionSettled, Draft, Mended};
 use belljar_model::{RunId, RunState, display};
 use serde_json::json;
 
-use super::Home;
+use super::LedgerHome;
 use crate::cli::ledger::{MendArgs, SettleArgs};
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
+/// Runs `belljar ledger settle`.
 pub(crate) fn settle(args: &SettleArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let intent = home.event(&reader, &args.id)?;
     let open = reader.unsettled(intent.run).kind(ErrorKind::Broken)?;
     if !open.iter().any(|row| row.index == intent.index) {
         return Err(invalid(format!(
-            "event {} ({}) waits for no outcome; `belljar runs` lists what does",
+            "event {} ({}) is not an intent with an unknown result; `belljar runs` lists such events",
             intent.index, intent.kind
         )));
     }
     if let Some(run) = intent.run.filter(|run| is_running(&home, *run)) {
-        return Err(invalid(format!("run {run} is still running: its outcome is yet to come")));
+        return Err(invalid(format!(
+            "run {run} is still running, so its result can still be recorded; try again when the run has ended"
+        )));
     }
     let draft = Draft::new(AttentionSettled { reason: args.reason.clone() })
         .of_run(intent.run)
         .because_of_index(Some(intent.index));
     let recorded = home.writer()?.record(draft).kind(ErrorKind::Broken)?;
     if args.json.json {
-        let told = json!({ "settled": intent.index, "by": recorded.index() });
-        print::json(&told).kind(ErrorKind::Broken)?;
+        let text = json!({ "settled": intent.index, "by": recorded.index() });
+        print::json(&text).kind(ErrorKind::Broken)?;
     } else {
-        print::note(&format!("settled event {}, by event {}", intent.index, recorded.index()));
+        print::note(&format!(
+            "event {} is settled; event {} records it",
+            intent.index,
+            recorded.index()
+        ));
     }
     Ok(0)
 }
 
-fn is_running(home: &Home, run: RunId) -> bool {
+/// Returns whether a run is still running.
+fn is_running(home: &LedgerHome, run: RunId) -> bool {
     let runs = home.state.store().runs().unwrap_or_default();
     runs.iter().any(|known| known.id() == run && known.record.state == RunState::Running)
         || home.state.store().is_call(run)
 }
 
+/// Runs `belljar ledger mend`.
 pub(crate) fn mend(args: &MendArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     if !home.exists() {
-        return Err(invalid(super::NONE_YET));
+        return Err(invalid(super::NO_LEDGER));
     }
-    let question = "go on with this ledger, whatever is wrong with it? What is lost stays lost, and the record will say so";
+    let question =
+        "repair the ledger? Lost events cannot be restored, and the ledger records the repair";
     if !args.yes && !print::confirm(question).kind(ErrorKind::Broken)? {
-        return Err(invalid("nothing was done; `--yes` answers the question"));
+        return Err(invalid(
+            "nothing was repaired, because it was not confirmed; `--yes` skips the question",
+        ));
     }
     let mended = belljar_ledger::mend(&home.paths, &args.reason)
         .map_err(|error| EngineError::new(ErrorKind::Broken, anyhow!(error)))?;
-    let (name, told) = match &mended {
-        Mended::Sound => ("sound", "the ledger opens; there was nothing to decide".to_owned()),
+    let (name, text) = match &mended {
+        Mended::Sound => ("sound", "the ledger can be opened; no repair was necessary".to_owned()),
         Mended::Continued { events, lost } => (
             "continued",
-            format!("goes on after {events} events; {lost} that were vouched for are lost"),
+            format!("the ledger continues after {events} events; {lost} signed events are lost"),
         ),
         Mended::SetAside { ledger, anchor } => (
             "set_aside",
             format!(
-                "a new ledger was begun; the old one is in {} and its keys in {}",
+                "a new ledger was created; the old ledger is in {} and its keys are in {}",
                 ledger.display(),
                 anchor.display()
             ),
         ),
     };
     if args.json.json {
-        print::json(&json!({ "outcome": name, "text": told })).kind(ErrorKind::Broken)?;
+        print::json(&json!({ "outcome": name, "text": text })).kind(ErrorKind::Broken)?;
     } else {
-        print::note(&display::safe_line(told));
+        print::note(&display::safe_line(text));
     }
     Ok(0)
 }

@@ -1,35 +1,37 @@
-//! How far a long work is, for a person who waits.
+//! The progress display of long operations.
 
 use std::time::{Duration, Instant};
 
 use crate::print;
 
-/// Tells of a work when it takes long, and then now and then.
+/// A progress display, which appears if an operation takes longer than half a second.
 #[derive(Debug)]
 pub(super) struct Progress {
-    doing: &'static str,
+    label: &'static str,
     next: Instant,
-    told: bool,
+    is_shown: bool,
 }
 
 impl Progress {
-    pub(super) fn new(doing: &'static str) -> Self {
-        Self { doing, next: Instant::now() + Duration::from_millis(500), told: false }
+    /// Creates a hidden progress display.
+    pub(super) fn new(label: &'static str) -> Self {
+        Self { label, next: Instant::now() + Duration::from_millis(500), is_shown: false }
     }
 
-    pub(super) fn tell(&mut self, done: u64, of: u64) {
+    /// Updates the percentage, at most ten times per second.
+    pub(super) fn update(&mut self, done: u64, total: u64) {
         if Instant::now() < self.next {
             return;
         }
         self.next = Instant::now() + Duration::from_millis(100);
-        self.told = true;
-        let percent = u128::from(done) * 100 / u128::from(of.max(1));
-        print::progress(&format!("{} {percent} %", self.doing));
+        self.is_shown = true;
+        let percent = u128::from(done) * 100 / u128::from(total.max(1));
+        print::progress(&format!("{} {percent} %", self.label));
     }
 
-    /// Leaves nothing of it on the screen.
+    /// Removes the progress display from the screen.
     pub(super) fn clear(&self) {
-        if self.told {
+        if self.is_shown {
             print::progress("");
         }
     }

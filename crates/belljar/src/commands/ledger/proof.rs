@@ -1,6 +1,6 @@
 //! `belljar ledger checkpoint`, `prove`, `consistency` and `verify-proof`.
 //!
-//! A proof is one JSON object with all that its reader needs but the key.
+//! A proof is one JSON object. To verify it, only the public key is needed in addition.
 
 use anyhow::{Context, anyhow};
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use belljar_model::display;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Home, log, number, read, read_input, trusted_keys, write_output};
+use super::{LedgerHome, log, number, read, read_input, trusted_keys, write_output};
 use crate::cli::ledger::{
     CheckpointArgs, ConsistencyArgs, ProofOutput, ProveArgs, VerifyProofArgs,
 };
@@ -21,137 +21,153 @@ use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
-/// Longer than any proof of 2^64 events.
-const MAX_PROOF: u64 = 1 << 20;
+/// The maximum size of a proof file; proofs for 2^64 events are smaller.
+const MAX_PROOF_BYTES: u64 = 1 << 20;
 
-/// The file of a proof.
+/// The content of a proof file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "format", deny_unknown_fields)]
 enum Proof {
     #[serde(rename = "belljar inclusion 1")]
     Inclusion {
         index: u64,
-        /// The event, in base64.
+        /// The encoded event, in base64.
         entry: String,
         leaf: Digest,
         proof: Vec<Digest>,
         checkpoint: String,
     },
     #[serde(rename = "belljar consistency 1")]
-    Consistency { old: End, new: End, proof: Vec<Digest> },
+    Consistency { old: TreeHead, new: TreeHead, proof: Vec<Digest> },
 }
 
-/// One end of a proof of consistency.
+/// The size and the root hash of the ledger on one side of a consistency proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct End {
+struct TreeHead {
     size: u64,
     root: Digest,
-    /// Who vouches for it, if anybody does.
+    /// The signed checkpoint for this size, if there is one.
     checkpoint: Option<String>,
 }
 
+/// Runs `belljar ledger checkpoint`.
 pub(crate) fn checkpoint(args: &CheckpointArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let ledger = home.writer()?;
     let (checkpoint, note) = home.reader()?.checkpoint().kind(ErrorKind::Broken)?;
-    // On record before anybody has it: so the ledger knows which ones may be held against it.
+    // Recorded before it is printed, so that the ledger knows every checkpoint that was given out.
     let event = CheckpointMade { size: checkpoint.size(), root: checkpoint.root() };
     let recorded = ledger.record(Draft::new(event)).kind(ErrorKind::Broken)?;
     if args.json.json {
-        let told = json!({
+        let report = json!({
             "origin": checkpoint.origin(), "size": checkpoint.size(), "root": checkpoint.root(),
             "checkpoint": note, "event": recorded.index(),
         });
-        let line = print::json_line(&told).kind(ErrorKind::Broken)?;
+        let line = print::json_line(&report).kind(ErrorKind::Broken)?;
         write_output(args.output.as_deref(), &line)?;
     } else {
         write_output(args.output.as_deref(), &note)?;
     }
     if args.output.is_some() {
         print::note(
-            "keep it on another machine; `belljar ledger verify --checkpoint FILE` holds the ledger against it",
+            "keep the checkpoint on another machine; `belljar ledger verify --checkpoint FILE` compares the ledger with it",
         );
     }
     Ok(0)
 }
 
+/// Runs `belljar ledger prove`.
 pub(crate) fn prove(args: &ProveArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let row = home.event(&reader, &args.id)?;
     let entry = read(&reader, &row)?;
-    let made = reader.inclusion(row.index).kind(ErrorKind::Broken)?;
+    let inclusion = reader.inclusion(row.index).kind(ErrorKind::Broken)?;
     let proof = Proof::Inclusion {
-        index: made.index,
+        index: inclusion.index,
         entry: STANDARD.encode(entry.encode().kind(ErrorKind::Broken)?),
-        leaf: made.leaf,
-        proof: made.proof,
-        checkpoint: made.checkpoint,
+        leaf: inclusion.leaf,
+        proof: inclusion.proof,
+        checkpoint: inclusion.checkpoint,
     };
-    give_out(&proof, &args.output)
+    output_proof(&proof, &args.output)
 }
 
+/// Runs `belljar ledger consistency`.
 pub(crate) fn consistency(args: &ConsistencyArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let keys = home.keys()?;
-    let old = end(&reader, &keys, "A", &args.old)?;
-    let new = end(&reader, &keys, "B", &args.new)?;
+    let old = tree_head(&reader, &keys, "A", &args.old)?;
+    let new = tree_head(&reader, &keys, "B", &args.new)?;
     if old.size > new.size {
         return Err(invalid(format!(
-            "A is {} and B is {}: the first is the smaller",
+            "A ({} events) is larger than B ({} events); the smaller size comes first",
             old.size, new.size
         )));
     }
     let proof = reader.consistency(old.size, new.size).kind(ErrorKind::Broken)?;
-    give_out(&Proof::Consistency { old, new, proof }, &args.output)
+    output_proof(&Proof::Consistency { old, new, proof }, &args.output)
 }
 
-/// A size, or a checkpoint in a file, which this ledger must have been at.
-fn end(reader: &Reader, keys: &[VerifyingKey], flag: &str, text: &str) -> Result<End, EngineError> {
+/// Returns the tree head for a size or for a checkpoint file, which must belong to this ledger.
+fn tree_head(
+    reader: &Reader,
+    keys: &[VerifyingKey],
+    flag: &str,
+    text: &str,
+) -> Result<TreeHead, EngineError> {
     let (newest, note) = reader.checkpoint().kind(ErrorKind::Broken)?;
     if let Some(size) = number(text) {
         if size > newest.size() {
             return Err(invalid(format!(
-                "{flag} {size}: the ledger has {} signed events",
+                "{flag}: the size {size} is too large, because the ledger has only {} signed events",
                 newest.size()
             )));
         }
         let checkpoint = (size == newest.size()).then_some(note);
-        return Ok(End { size, root: reader.root_at(size).kind(ErrorKind::Broken)?, checkpoint });
+        return Ok(TreeHead {
+            size,
+            root: reader.root_at(size).kind(ErrorKind::Broken)?,
+            checkpoint,
+        });
     }
     let bytes = read_input(flag, std::path::Path::new(text), MAX_NOTE as u64)?;
     let name = display::safe(text);
-    let given =
-        String::from_utf8(bytes).map_err(|_| invalid(format!("{flag} {name}: not text")))?;
+    let given = String::from_utf8(bytes).map_err(|_| {
+        invalid(format!("{flag}: {name} is not a checkpoint, because it is not UTF-8 text"))
+    })?;
     let (checkpoint, _) = open_checkpoint(&given, keys)
-        .with_context(|| format!("{flag} {name}: neither a size nor a checkpoint of this ledger"))
+        .with_context(|| {
+            format!("{flag}: {name} is neither a size nor a checkpoint of this ledger")
+        })
         .kind(ErrorKind::Invalid)?;
     let size = checkpoint.size();
-    let is_ours =
+    let is_in_ledger =
         size <= newest.size() && reader.root_at(size).kind(ErrorKind::Broken)? == checkpoint.root();
-    if !is_ours {
+    if !is_in_ledger {
         let error = anyhow!(
-            "{flag} {name}: the ledger never was what this checkpoint of {size} events says; `belljar ledger verify --checkpoint {name}` tells more"
+            "{flag}: the checkpoint {name} of {size} events does not match this ledger; `belljar ledger verify --checkpoint {name}` shows details"
         );
         return Err(EngineError::new(ErrorKind::Broken, error));
     }
-    Ok(End { size, root: checkpoint.root(), checkpoint: Some(given) })
+    Ok(TreeHead { size, root: checkpoint.root(), checkpoint: Some(given) })
 }
 
-fn give_out(proof: &Proof, output: &ProofOutput) -> Outcome {
+/// Writes a proof as JSON to a file, or as text or JSON to standard output.
+fn output_proof(proof: &Proof, output: &ProofOutput) -> Outcome {
     if output.json || output.file.is_some() {
         let line = print::json_line(proof).kind(ErrorKind::Broken)?;
         write_output(output.file.as_deref(), &line)?;
     } else {
-        print::out(&told(proof)).kind(ErrorKind::Broken)?;
+        print::out(&proof_text(proof)).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
 
-/// A proof for people. What `verify-proof` reads is the JSON.
-fn told(proof: &Proof) -> String {
+/// Returns a proof as text; `verify-proof` reads only the JSON form.
+fn proof_text(proof: &Proof) -> String {
     let hashes = |proof: &[Digest]| {
         proof.iter().map(|hash| format!("  {hash}\n")).collect::<Vec<_>>().concat()
     };
@@ -172,13 +188,16 @@ fn told(proof: &Proof) -> String {
     }
 }
 
+/// Runs `belljar ledger verify-proof`.
 pub(crate) fn verify(args: &VerifyProofArgs) -> Outcome {
-    let bytes = read_input("FILE", &args.file, MAX_PROOF)?;
+    let bytes = read_input("FILE", &args.file, MAX_PROOF_BYTES)?;
     let name = display::safe(args.file.as_os_str().as_encoded_bytes());
     let proof: Proof = serde_json::from_slice(&bytes)
-        .with_context(|| format!("FILE {name}: not a proof that `prove` or `consistency` wrote"))
+        .with_context(|| {
+            format!("FILE: {name} is not a proof of `belljar ledger prove` or `consistency`")
+        })
         .kind(ErrorKind::Invalid)?;
-    let text = judge(&proof, &trusted_keys(&args.trust)?);
+    let text = check(&proof, &trusted_keys(&args.trust)?);
     if args.trust.json.json {
         let holds = text.is_ok();
         let why = text.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone);
@@ -189,43 +208,53 @@ pub(crate) fn verify(args: &VerifyProofArgs) -> Outcome {
     Ok(0)
 }
 
-/// What a proof shows, if it holds.
-fn judge(proof: &Proof, keys: &[VerifyingKey]) -> anyhow::Result<String> {
+/// Checks a proof and returns a text that says what it proves.
+fn check(proof: &Proof, keys: &[VerifyingKey]) -> anyhow::Result<String> {
     match proof {
         Proof::Inclusion { index, entry, leaf, proof, checkpoint } => {
-            let (signed, key) = vouched(checkpoint, keys)?;
-            let bytes = STANDARD.decode(entry).context("`entry` is not base64")?;
+            let (signed, key) = open_signed_checkpoint(checkpoint, keys)?;
+            let bytes = STANDARD
+                .decode(entry)
+                .context("the field `entry` of the proof is not valid base64")?;
             if Digest::leaf(&bytes) != *leaf {
-                return Err(anyhow!("the event is not the one of the leaf"));
+                return Err(anyhow!("the event of the proof does not match its leaf hash"));
             }
             verify_inclusion(leaf, *index, signed.size(), proof, &signed.root())?;
-            let entry = Entry::decode(&bytes).context("the event cannot be read")?;
-            let line = log::one_line(*index, &entry, print::colour());
-            let of = format!("{} events, signed by {key}", signed.size());
-            Ok(format!("{line}holds: this event is in the ledger of {}\n", display::safe_line(of)))
+            let entry = Entry::decode(&bytes).context("cannot decode the event of the proof")?;
+            let line = log::event_line(*index, &entry, print::colour());
+            let ledger = format!("{} events, signed by {key}", signed.size());
+            Ok(format!(
+                "{line}valid: this event is in the ledger of {}\n",
+                display::safe_line(ledger)
+            ))
         }
         Proof::Consistency { old, new, proof } => {
-            for end in [old, new] {
-                let Some(note) = &end.checkpoint else { continue };
-                let (signed, _) = vouched(note, keys)?;
-                if (signed.size(), signed.root()) != (end.size, end.root) {
-                    return Err(anyhow!("a checkpoint of the proof is of something else"));
+            for tree_head in [old, new] {
+                let Some(note) = &tree_head.checkpoint else { continue };
+                let (signed, _) = open_signed_checkpoint(note, keys)?;
+                if (signed.size(), signed.root()) != (tree_head.size, tree_head.root) {
+                    return Err(anyhow!(
+                        "a checkpoint in the proof does not match the size or the root hash of the proof"
+                    ));
                 }
             }
             verify_consistency(old.size, &old.root, new.size, &new.root, proof)?;
             if new.checkpoint.is_none() {
                 return Err(anyhow!(
-                    "the proof holds, but nothing vouches for the root at {}: it has no checkpoint",
+                    "the proof has no signed checkpoint for its larger size, {} events, so its root hash cannot be trusted",
                     new.size
                 ));
             }
             let (old, new) = (old.size, new.size);
-            Ok(format!("holds: the ledger of {new} events begins with the one of {old}\n"))
+            Ok(format!(
+                "valid: the ledger of {new} events starts with the ledger of {old} events\n"
+            ))
         }
     }
 }
 
-fn vouched<'k>(
+/// Opens a checkpoint and checks its signature with the trusted keys.
+fn open_signed_checkpoint<'k>(
     note: &str,
     keys: &'k [VerifyingKey],
 ) -> anyhow::Result<(Checkpoint, &'k VerifyingKey)> {
@@ -235,8 +264,9 @@ fn vouched<'k>(
             signed.and_then(|note| note.signatures().first().map(|one| one.name().to_owned()));
         let name = display::safe_line(name.unwrap_or_default());
         return Err(anyhow!(
-            "there is no key here to check the signature of {name:?} with; give one with --key"
+            "cannot check the signature of {name:?}: this machine has no ledger key; use --key"
         ));
     }
-    open_checkpoint(note, keys).context("the checkpoint of the proof does not hold")
+    open_checkpoint(note, keys)
+        .context("the checkpoint in the proof has no valid signature of a trusted key")
 }

@@ -1,4 +1,4 @@
-//! `belljar ledger receipt` and `verify-receipt`: one run that proves itself anywhere.
+//! `belljar ledger receipt` and `verify-receipt`: write and check a file that proves the events of a run.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use belljar_ledger::{
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
-use super::{Home, read_input, write_output};
+use super::{LedgerHome, read_input, write_output};
 use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
 use crate::exit::{self, Outcome};
 use crate::print;
@@ -17,11 +17,12 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record::{json, sentences};
 
-/// So many requests and names are listed for people; `--json` has all.
-const LISTED: usize = 50;
+/// The maximum number of listed events per kind in the text output; `--json` lists all.
+const MAX_LISTED: usize = 50;
 
+/// Runs `belljar ledger receipt`.
 pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let run = home.run(&reader, "RUN", &args.run)?;
     let disclose = if args.with_bodies { Disclose::Bodies } else { Disclose::Nothing };
@@ -29,13 +30,14 @@ pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
     write_output(args.output.as_deref(), &text)?;
     if args.output.is_some() {
         print::note(&format!(
-            "receipt of run {run}: {}; who gets it also needs your public key, `belljar ledger key export`",
+            "wrote the receipt of run {run}, {}; to verify it, others need your public key from `belljar ledger key export`",
             sentences::size(text.len() as u64)
         ));
     }
     Ok(0)
 }
 
+/// Runs `belljar ledger verify-receipt`.
 pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
     let keys = super::trusted_keys(&args.trust)?;
@@ -43,11 +45,13 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
         Ok(text) => complete(verify_receipt(&text, &keys), args.accept_format_1).map_err(|error| {
             let untrusted = matches!(error.downcast_ref(), Some(ReceiptError::UntrustedKey { .. }));
             match untrusted && args.trust.key.is_none() {
-                true => error.context("give the key that you trust with --key"),
+                true => error.context(
+                    "the key of the receipt is not trusted; pass the key that you trust with --key",
+                ),
                 false => error,
             }
         }),
-        Err(_) => Err(anyhow!("this is no receipt: it is not text")),
+        Err(_) => Err(anyhow!("the file is not a receipt, because it is not UTF-8 text")),
     };
     match verified {
         Ok(verified) if args.trust.json.json => {
@@ -63,10 +67,9 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
             print::json(&json!({ "holds": false, "text": why })).kind(ErrorKind::Broken)?;
             Ok(exit::FAILED)
         }
-        Err(error) => Err(EngineError::new(
-            ErrorKind::Broken,
-            error.context("the receipt is not to be believed"),
-        )),
+        Err(error) => {
+            Err(EngineError::new(ErrorKind::Broken, error.context("the receipt is invalid")))
+        }
     }
 }
 
@@ -85,28 +88,29 @@ fn complete(
     ))
 }
 
+/// Returns the content of a verified receipt as text.
 fn as_text(verified: &Verified) -> String {
     let mut text = String::new();
-    let mut tell = |name: &str, what: &str| {
-        writeln!(text, "{name:<10} {what}").ok(); // a String takes everything
+    let mut add = |name: &str, what: &str| {
+        writeln!(text, "{name:<10} {what}").ok(); // writing to a String cannot fail
     };
     let name = verified.created().and_then(|created| created.name);
     let name = name.map_or_else(String::new, |name| format!(", {}", display::safe(name)));
-    tell("run", &format!("{}{name}", verified.run()));
+    add("run", &format!("{}{name}", verified.run()));
     if let Some(created) = verified.created() {
         let began = verified.events().first().map_or(0, |(_, entry)| entry.moment.time);
-        tell("began", &moment::readable(began));
-        tell("ran", &command(verified, &created.command));
+        add("began", &moment::readable(began));
+        add("ran", &command(verified, &created.command));
         let workspace = created.workspace.map_or("none".to_owned(), display::safe);
-        tell("workspace", &format!("{workspace}, {}", display::safe(created.mode)));
-        tell("network", &display::safe(created.net));
-        tell("template", &display::safe(created.template));
-        tell("policy", &created.policy.to_string());
+        add("workspace", &format!("{workspace}, {}", display::safe(created.mode)));
+        add("network", &display::safe(created.net));
+        add("template", &display::safe(created.template));
+        add("policy", &created.policy.to_string());
     }
     for layers in layers(verified) {
-        tell("layers", &display::safe_line(layers.in_force.join(", ")));
+        add("layers", &display::safe_line(layers.in_force.join(", ")));
         if !layers.missing.is_empty() {
-            tell("missing", &display::safe_line(layers.missing.join(", ")));
+            add("missing", &display::safe_line(layers.missing.join(", ")));
         }
     }
     for (kind, title) in [
@@ -120,55 +124,60 @@ fn as_text(verified: &Verified) -> String {
         ("alarm.raised", "ALARM"),
         ("run.limit", "limit"),
     ] {
-        let all: Vec<String> = of_kind(verified, kind);
-        for told in all.iter().take(LISTED) {
-            tell(title, told);
+        let all: Vec<String> = sentences_of_kind(verified, kind);
+        for text_of_event in all.iter().take(MAX_LISTED) {
+            add(title, text_of_event);
         }
-        if all.len() > LISTED {
-            tell(title, &format!("and {} more", all.len() - LISTED));
+        if all.len() > MAX_LISTED {
+            add(title, &format!("and {} more", all.len() - MAX_LISTED));
         }
     }
     let secrets: Vec<String> = verified.secrets().into_iter().map(display::safe).collect();
-    tell("secrets", &if secrets.is_empty() { "none".to_owned() } else { secrets.join(", ") });
-    for told in of_kind(verified, "workspace.changed") {
-        tell("changes", &told);
+    add("secrets", &if secrets.is_empty() { "none".to_owned() } else { secrets.join(", ") });
+    for text_of_event in sentences_of_kind(verified, "workspace.changed") {
+        add("changes", &text_of_event);
     }
     for kind in ["workspace.applied", "workspace.discarded"] {
-        for told in of_kind(verified, kind) {
-            tell("then", &told);
+        for text_of_event in sentences_of_kind(verified, kind) {
+            add("then", &text_of_event);
         }
     }
     for (name, body) in verified.outputs() {
         let disclosed = if verified.content(&body).is_some() { ", disclosed" } else { "" };
         let size = sentences::size(body.size());
-        tell(name, &format!("{size} ({}{disclosed})", sentences::brief(&body.hash())));
+        add(name, &format!("{size} ({}{disclosed})", sentences::brief(&body.hash())));
     }
-    let ends = [of_kind(verified, "run.ended"), of_kind(verified, "run.failed")].concat();
+    let ends =
+        [sentences_of_kind(verified, "run.ended"), sentences_of_kind(verified, "run.failed")]
+            .concat();
     match ends.first() {
-        Some(end) => tell("ended", end),
-        None => tell("ended", "not yet, when this receipt was made"),
+        Some(end) => add("ended", end),
+        None => add("ended", "not yet when this receipt was created"),
     }
     let checkpoint = verified.checkpoint();
     let (events, size) = (verified.events().len(), checkpoint.size());
-    tell(
+    add(
         "proof",
-        &format!("{events} events, all in the ledger of {size}, root {}", checkpoint.root()),
+        &format!(
+            "{events} events, all in the ledger of {size} events, root hash {}",
+            checkpoint.root()
+        ),
     );
-    tell("key", &display::safe_line(verified.key().to_string()));
-    tell(
-        "holds",
+    add("key", &display::safe_line(verified.key().to_string()));
+    add(
+        "valid",
         match verified.is_complete() {
-            true => "nothing was changed, left out or added",
+            true => "no event of the run was changed, removed or added",
             false => "nothing was changed or added; the last events may have been left out",
         },
     );
     text
 }
 
-/// What ran, if it was disclosed.
+/// Returns the command of the run, or only its program if the arguments are not disclosed.
 fn command(verified: &Verified, body: &Body) -> String {
     let Some(content) = verified.content(body) else {
-        let program = of_kind(verified, "run.exec");
+        let program = sentences_of_kind(verified, "run.exec");
         let program = program.first().map_or("a command", String::as_str);
         return format!("{program} (arguments not disclosed, {})", sentences::brief(&body.hash()));
     };
@@ -176,6 +185,7 @@ fn command(verified: &Verified, body: &Body) -> String {
     words.join(" ")
 }
 
+/// Returns the recorded isolation layers of the run.
 fn layers(verified: &Verified) -> Vec<RunLayers> {
     let read = |entry: &belljar_ledger::Entry| match Event::read(&entry.kind, &entry.fields) {
         Ok(Event::RunLayers(layers)) => Some(layers),
@@ -184,11 +194,13 @@ fn layers(verified: &Verified) -> Vec<RunLayers> {
     verified.events().iter().filter_map(|(_, entry)| read(entry)).collect()
 }
 
-fn of_kind(verified: &Verified, kind: &str) -> Vec<String> {
+/// Returns the texts of all events of one kind.
+fn sentences_of_kind(verified: &Verified, kind: &str) -> Vec<String> {
     let events = verified.events().iter().filter(|(_, entry)| entry.kind == kind);
     events.map(|(_, entry)| sentences::words(entry)).collect()
 }
 
+/// Returns the content of a verified receipt as JSON.
 fn as_json(verified: &Verified) -> Json {
     let checkpoint = verified.checkpoint();
     let events: Vec<Json> = verified

@@ -1,4 +1,4 @@
-//! `belljar ledger show`: one event whole, with what led to it and what came of it.
+//! `belljar ledger show`: shows one event with its causes, effects and bodies.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,7 +8,7 @@ use belljar_ledger::{Body, Digest, Entry, Event, Query, Reader, Row, Value};
 use belljar_model::display;
 use serde_json::json;
 
-use super::{Home, each, log, read};
+use super::{LedgerHome, each, log, read};
 use crate::cli::ledger::ShowArgs;
 use crate::exit::Outcome;
 use crate::print;
@@ -16,9 +16,9 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record::{json, sentences};
 
-/// How it stands with the content of a body.
+/// Whether the content of a recorded body is available, and if not, why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum BodyState {
     Kept,
     HashOnly,
     Redacted {
@@ -27,21 +27,22 @@ pub(super) enum Standing {
     Pruned {
         by: u64,
     },
-    /// It should be there.
+    /// The content should be available, but cannot be read.
     Lost {
         why: String,
     },
 }
 
-/// A chain of causes is this long at most: further up it is asked for again.
-const CAUSES: usize = 64;
-/// So many effects are shown, and the rest is counted.
-const EFFECTS: usize = 100;
-/// Contents up to this size are shown along with their hash.
-const PREVIEW: u64 = 512;
+/// The maximum number of causes that are shown.
+const MAX_CAUSES: usize = 64;
+/// The maximum number of effects that are shown; the others are counted.
+const MAX_EFFECTS: usize = 100;
+/// The maximum size of a body whose content is shown with its hash.
+const MAX_PREVIEW_BYTES: u64 = 512;
 
+/// Runs `belljar ledger show`.
 pub(crate) fn run(args: &ShowArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let row = home.event(&reader, &args.id)?;
     let entry = read(&reader, &row)?;
@@ -49,27 +50,27 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
     let effects = reader.effects_of(row.index).kind(ErrorKind::Broken)?;
     let mut bodies = Vec::new();
     for body in entry.fields.bodies() {
-        bodies.push((*body, standing(&reader, body)?));
+        bodies.push((*body, state_of(&reader, body)?));
     }
     if args.json.json {
-        let mut told = json::event(row.index, &row.leaf, &entry);
+        let mut report = json::event(row.index, &row.leaf, &entry);
         let indices = |rows: &[Row]| rows.iter().map(|row| row.index).collect::<Vec<_>>();
-        if let Some(told) = told.as_object_mut() {
-            told.insert("causes".to_owned(), json!(indices(&causes)));
-            told.insert("effects".to_owned(), json!(indices(&effects)));
+        if let Some(report) = report.as_object_mut() {
+            report.insert("causes".to_owned(), json!(indices(&causes)));
+            report.insert("effects".to_owned(), json!(indices(&effects)));
             let bodies: Vec<_> = bodies
                 .iter()
-                .map(|(body, standing)| json!({ "hash": body.hash(), "size": body.size(), "state": standing.name() }))
+                .map(|(body, state)| json!({ "hash": body.hash(), "size": body.size(), "state": state.name() }))
                 .collect();
-            told.insert("bodies".to_owned(), json!(bodies));
+            report.insert("bodies".to_owned(), json!(bodies));
         }
-        print::json(&told).kind(ErrorKind::Broken)?;
+        print::json(&report).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let mut text = head(&row, &entry);
     for (name, value) in entry.fields.iter() {
-        let told = match value {
-            Value::Body(body) => told_body(&reader, body, &bodies),
+        let text_of_value = match value {
+            Value::Body(body) => body_text(&reader, body, &bodies),
             Value::List(items) if (entry.kind.as_str(), name) == ("ledger.redacted", "bodies") => {
                 items.iter().map(hex::encode).collect::<Vec<_>>().join(", ")
             }
@@ -80,26 +81,29 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
             | Value::List(_)
             | Value::Hash(_) => sentences::value(value),
         };
-        writeln!(text, "  {name:<14} {told}").ok(); // a String takes everything
+        writeln!(text, "  {name:<14} {text_of_value}").ok(); // writing to a String cannot fail
     }
-    tell(&reader, &mut text, "caused by", &causes)?;
-    let shown = effects.get(..effects.len().min(EFFECTS)).unwrap_or_default();
-    tell(&reader, &mut text, "led to", shown)?;
-    if effects.len() > EFFECTS {
-        writeln!(text, "  and {} more", effects.len() - EFFECTS).ok();
+    append_events(&reader, &mut text, "caused by", &causes)?;
+    let shown = effects.get(..effects.len().min(MAX_EFFECTS)).unwrap_or_default();
+    append_events(&reader, &mut text, "led to", shown)?;
+    if effects.len() > MAX_EFFECTS {
+        writeln!(text, "  and {} more", effects.len() - MAX_EFFECTS).ok();
     }
     print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
+/// Returns the first lines: kind, hash, run, actor and time of the event.
 fn head(row: &Row, entry: &Entry) -> String {
     let run = match entry.run {
-        Some(run) => format!("{run}, event {} of it", entry.sequence),
-        None => format!("none; event {} of the ledger's own", entry.sequence),
+        Some(run) => format!("{run}, event {} of the run", entry.sequence),
+        None => format!("none; event {} outside of runs", entry.sequence),
     };
     let about = Event::KINDS.iter().find(|(kind, _)| *kind == entry.kind);
-    let about =
-        about.map_or("of a kind that this version does not know", |(_, about)| about.trim());
+    let about = about
+        .map_or("this version of Belljar does not know this kind of event", |(_, about)| {
+            about.trim()
+        });
     let previous = entry.previous.map_or("none".to_owned(), |hash| hash.to_string());
     let up = moment::duration(entry.moment.uptime / 1000);
     let boot = hex::encode(entry.moment.boot);
@@ -113,26 +117,34 @@ fn head(row: &Row, entry: &Entry) -> String {
     )
 }
 
-fn tell(reader: &Reader, text: &mut String, title: &str, rows: &[Row]) -> Result<(), EngineError> {
+/// Appends a title and a line for each event.
+fn append_events(
+    reader: &Reader,
+    text: &mut String,
+    title: &str,
+    rows: &[Row],
+) -> Result<(), EngineError> {
     if rows.is_empty() {
         return Ok(());
     }
     writeln!(text, "\n{title}").ok();
     for row in rows {
         let entry = read(reader, row)?;
-        text.push_str(&log::one_line(row.index, &entry, print::colour()));
+        text.push_str(&log::event_line(row.index, &entry, print::colour()));
     }
     Ok(())
 }
 
-/// From the nearest cause upwards.
+/// Returns the causes of an event, nearest first.
 fn causes(reader: &Reader, entry: &Entry) -> Result<Vec<Row>, EngineError> {
     let mut causes: Vec<Row> = Vec::new();
     let mut next = entry.cause;
-    while let Some(index) = next.filter(|_| causes.len() < CAUSES) {
+    while let Some(index) = next.filter(|_| causes.len() < MAX_CAUSES) {
         let row = reader.event(index).kind(ErrorKind::Broken)?;
         let row = row
-            .ok_or_else(|| anyhow!("event {index}, a cause, is not there"))
+            .ok_or_else(|| {
+                anyhow!("the ledger has no event {index}, which is a cause of this event")
+            })
             .kind(ErrorKind::Broken)?;
         next = row.cause.filter(|cause| *cause < index);
         causes.push(row);
@@ -140,48 +152,50 @@ fn causes(reader: &Reader, entry: &Entry) -> Result<Vec<Row>, EngineError> {
     Ok(causes)
 }
 
-fn told_body(reader: &Reader, body: &Body, standings: &[(Body, Standing)]) -> String {
-    let standing = standings.iter().find(|(known, _)| known.hash() == body.hash());
-    let standing = standing.map_or(&Standing::HashOnly, |(_, standing)| standing);
-    let mut told =
-        format!("{}  {}, {}", body.hash(), sentences::size(body.size()), standing.words());
-    if *standing == Standing::Kept && body.size() <= PREVIEW {
+/// Returns the hash, size and state of a body, and its content if it is small.
+fn body_text(reader: &Reader, body: &Body, states: &[(Body, BodyState)]) -> String {
+    let state = states.iter().find(|(known, _)| known.hash() == body.hash());
+    let state = state.map_or(&BodyState::HashOnly, |(_, state)| state);
+    let mut text = format!("{}  {}, {}", body.hash(), sentences::size(body.size()), state.words());
+    if *state == BodyState::Kept && body.size() <= MAX_PREVIEW_BYTES {
         let mut content = Vec::new();
         if reader.body(body.hash(), &mut content).is_ok() {
-            write!(told, "\n  {:<14} {}", "", display::safe(&content)).ok();
+            write!(text, "\n  {:<14} {}", "", display::safe(&content)).ok();
         }
     }
-    told
+    text
 }
 
-fn standing(reader: &Reader, body: &Body) -> Result<Standing, EngineError> {
-    standing_of(reader, body.hash(), body.is_kept())
+/// Returns the state of a body that an event names.
+fn state_of(reader: &Reader, body: &Body) -> Result<BodyState, EngineError> {
+    body_state(reader, body.hash(), body.is_kept())
 }
 
-/// What became of a body, by what the ledger says of it.
-pub(super) fn standing_of(
+/// Returns the state of the content of a body, according to the ledger.
+pub(super) fn body_state(
     reader: &Reader,
     hash: Digest,
     was_kept: bool,
-) -> Result<Standing, EngineError> {
+) -> Result<BodyState, EngineError> {
     if let Some(by) = redacted_by(reader, hash)? {
-        return Ok(Standing::Redacted { by });
+        return Ok(BodyState::Redacted { by });
     }
     if !was_kept {
-        return Ok(Standing::HashOnly);
+        return Ok(BodyState::HashOnly);
     }
     match reader.body(hash, &mut io::sink()) {
-        Ok(_) => Ok(Standing::Kept),
+        Ok(_) => Ok(BodyState::Kept),
         Err(error) => match pruned_by(reader, hash)? {
-            Some(by) => Ok(Standing::Pruned { by }),
-            None => Ok(Standing::Lost { why: format!("{:#}", anyhow!(error)) }),
+            Some(by) => Ok(BodyState::Pruned { by }),
+            None => Ok(BodyState::Lost { why: format!("{:#}", anyhow!(error)) }),
         },
     }
 }
 
+/// Returns the index of the event that redacted a body, if any.
 fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
     let mut found = None;
-    each(reader, of_kind("ledger.redacted"), &mut |row| {
+    each(reader, query_for_kind("ledger.redacted"), &mut |row| {
         let entry = read(reader, row)?;
         if let Ok(Event::LedgerRedacted(redacted)) = Event::read(&entry.kind, &entry.fields)
             && redacted.bodies.contains(&hash)
@@ -193,11 +207,12 @@ fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError
     Ok(found)
 }
 
+/// Returns the index of the event that pruned a body, if any.
 fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
-    let named = reader.find_bodies(&hash.to_string()).kind(ErrorKind::Broken)?;
-    let last = named.iter().map(|naming| naming.index).max().unwrap_or(0);
+    let references = reader.find_bodies(&hash.to_string()).kind(ErrorKind::Broken)?;
+    let last = references.iter().map(|reference| reference.index).max().unwrap_or(0);
     let mut found = None;
-    each(reader, of_kind("ledger.pruned"), &mut |row| {
+    each(reader, query_for_kind("ledger.pruned"), &mut |row| {
         let entry = read(reader, row)?;
         if let Ok(Event::LedgerPruned(pruned)) = Event::read(&entry.kind, &entry.fields)
             && pruned.before_index > last
@@ -209,11 +224,13 @@ fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> 
     Ok(found)
 }
 
-fn of_kind(kind: &str) -> Query {
+/// Returns a query for all events of one kind.
+fn query_for_kind(kind: &str) -> Query {
     Query { kind: Some(kind.to_owned()), ..Query::default() }
 }
 
-impl Standing {
+impl BodyState {
+    /// Returns the name of the state in the JSON output.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -224,15 +241,16 @@ impl Standing {
         }
     }
 
+    /// Describes the state in a few words.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Kept => "kept".to_owned(),
-            Self::HashOnly => "only its hash was kept".to_owned(),
+            Self::HashOnly => "only the hash was recorded".to_owned(),
             Self::Redacted { by } => format!("redacted by event {by}"),
-            Self::Pruned { by } => format!("dropped for its age by event {by}"),
+            Self::Pruned { by } => format!("pruned because of its age by event {by}"),
             Self::Lost { why } => {
                 format!(
-                    "not to be had: {}; see `belljar ledger verify --deep`",
+                    "not available: {}; see `belljar ledger verify --deep`",
                     display::safe_line(why)
                 )
             }

@@ -1,6 +1,7 @@
-//! `belljar mcp accept`: agree to tools of another server as they are now.
+//! `belljar mcp accept`: accepts the current tools of a tool server.
 //!
-//! What is agreed to is shown in full first, and is on record before it is in force.
+//! The tools are shown in full before the question. The ledger records the acceptance before programs
+//! can call the tools.
 
 use belljar_model::display;
 
@@ -11,68 +12,75 @@ use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 use belljar_engine::tool_servers::{CheckedTool, ForeignTool, Offer, PinState, declarations};
 
+/// Runs `belljar mcp accept`.
 pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Outcome {
     with_servers(cli, async |servers, state| {
-        let none = || invalid(format!("there is no [mcp.{server}] in belljar.toml"));
-        let found = servers.find(server).ok_or_else(none)?;
+        let not_declared = || {
+            invalid(format!(
+                "unknown tool server {server}; belljar.toml has no section [mcp.{server}]"
+            ))
+        };
+        let found = servers.find(server).ok_or_else(not_declared)?;
         let mut offer = found.offer().await?;
         if let Some(tool) = tool {
             offer = offer.only(tool);
         }
         if offer.is_empty() {
-            return settled(&found.report().await.tools, server, tool);
+            return explain_empty_offer(&found.report().await.tools, server, tool);
         }
-        print::out(&shown(found.name(), &offer)).kind(ErrorKind::Broken)?;
-        if !yes && !print::confirm("let programs call these?").kind(ErrorKind::Broken)? {
-            return Err(invalid("nothing was accepted; `--yes` answers the question"));
+        print::out(&offer_text(found.name(), &offer)).kind(ErrorKind::Broken)?;
+        if !yes && !print::confirm("let programs call these tools?").kind(ErrorKind::Broken)? {
+            return Err(invalid(
+                "nothing was accepted, because it was not confirmed; `--yes` skips the question",
+            ));
         }
         offer.accept(state)?;
         let count = offer.tools().len();
         print::note(&format!(
-            "{count} accepted; programs call them as tools.{}",
+            "accepted tools: {count}; programs can call them as tools.{}",
             found.identifier()
         ));
         Ok(0)
     })
 }
 
-/// Says why there is nothing to agree to.
-fn settled(tools: &[CheckedTool], server: &str, tool: Option<&str>) -> Outcome {
-    let asked = |judged: &&CheckedTool| tool.is_none_or(|tool| judged.name == tool);
-    let of_interest: Vec<&CheckedTool> = tools.iter().filter(asked).collect();
-    if let (Some(tool), []) = (tool, of_interest.as_slice()) {
-        return Err(invalid(format!("the server {server} has no tool {tool:?}")));
+/// Prints why no tool waits to be accepted.
+fn explain_empty_offer(tools: &[CheckedTool], server: &str, tool: Option<&str>) -> Outcome {
+    let is_chosen = |checked_tool: &&CheckedTool| tool.is_none_or(|tool| checked_tool.name == tool);
+    let chosen: Vec<&CheckedTool> = tools.iter().filter(is_chosen).collect();
+    if let (Some(tool), []) = (tool, chosen.as_slice()) {
+        return Err(invalid(format!("the tool server {server} has no tool {tool:?}")));
     }
-    for judged in of_interest {
-        if let PinState::Refused { why } = &judged.state {
-            print::note(&format!("{} is refused: {why}", judged.name));
+    for checked_tool in chosen {
+        if let PinState::Refused { why } = &checked_tool.state {
+            print::note(&format!("the tool {} is refused: {why}", checked_tool.name));
         }
     }
-    print::note("nothing waits to be accepted");
+    print::note("no tools wait to be accepted");
     Ok(0)
 }
 
-/// Everything that a model gets to see of the tools, and what is to be known about it.
-fn shown(server: &str, offer: &Offer) -> String {
+/// Returns the tools as a model sees them: descriptions, declarations and warnings.
+fn offer_text(server: &str, offer: &Offer) -> String {
     let mut out = String::new();
     let mut tools = Vec::new();
-    for judged in offer.tools() {
-        let name = display::safe(&judged.name);
+    for checked_tool in offer.tools() {
+        let name = display::safe(&checked_tool.name);
         let mut notes = Vec::new();
-        if let PinState::Changed { what } = &judged.state {
+        if let PinState::Changed { what } = &checked_tool.state {
             notes.extend(what.iter().map(|part| format!("{part} changed")));
         }
-        notes.extend(judged.oddities.iter().map(|oddity| format!("it has {oddity}")));
+        notes.extend(checked_tool.oddities.iter().map(|oddity| format!("it has {oddity}")));
         let notes =
             if notes.is_empty() { String::new() } else { format!(": {}", notes.join(", ")) };
-        out.push_str(&format!("{} {name}{notes}\n", judged.state.name()));
-        if let Some(shown) = &judged.shown {
+        out.push_str(&format!("{} {name}{notes}\n", checked_tool.state.name()));
+        if let Some(shown) = &checked_tool.shown {
             let description = display::safe_multiline(&shown.description);
             out.extend(description.lines().map(|line| format!("    {line}\n")));
             tools.push(ForeignTool {
                 server: server.to_owned(),
-                function: judged.function.clone(),
-                name: judged.name.clone(),
+                function: checked_tool.function.clone(),
+                name: checked_tool.name.clone(),
                 description: String::new(),
                 input: shown.input.clone(),
                 output: shown.output.clone(),
@@ -80,7 +88,10 @@ fn shown(server: &str, offer: &Offer) -> String {
         }
     }
     for name in offer.gone() {
-        out.push_str(&format!("gone {}: it will be forgotten\n", display::safe(name)));
+        out.push_str(&format!(
+            "removed {}: the server no longer has this tool\n",
+            display::safe(name)
+        ));
     }
     if !tools.is_empty() {
         out.push_str(&format!("\n{}", display::safe_multiline(declarations(&tools))));

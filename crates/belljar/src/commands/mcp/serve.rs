@@ -1,4 +1,4 @@
-//! `belljar mcp`: serves programs to MCP clients, on standard streams or HTTP.
+//! `belljar mcp`: serves code mode to MCP clients, on standard input and output or over HTTP.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;
 use crate::cli::mcp::ServeArgs;
-use crate::commands::code::ground;
+use crate::commands::code::workspace;
 use crate::exit::Outcome;
 use crate::interrupt;
 use crate::print;
@@ -20,17 +20,18 @@ use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::programs::Programs;
 use belljar_engine::skills::Skills;
 
+/// Serves MCP until the client disconnects or a signal arrives.
 pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
-    let ground = ground(args.workspace.as_deref(), args.mode)?;
+    let workspace = workspace(args.workspace.as_deref(), args.mode)?;
     let scope = scope::open(cli.config.as_deref())?;
-    let programs = Arc::new(Programs::open(&scope, scope::here()?, ground, usize::MAX)?);
+    let programs = Arc::new(Programs::open(&scope, scope::current_dir()?, workspace, usize::MAX)?);
     let skills = Skills::open(&scope)?;
     let service = Arc::new(McpService::new(Arc::clone(&programs), skills));
     let stop = CancellationToken::new();
     let signals = interrupt::watch(stop.clone()).kind(ErrorKind::Broken)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.context("start a runtime").kind(ErrorKind::Broken)?;
+    let runtime = runtime.context("cannot start the async runtime").kind(ErrorKind::Broken)?;
     let served = runtime.block_on(async {
         let serving = async {
             match args.http {
@@ -44,7 +45,7 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
             () = stop.cancelled() => None,
         };
         if args.http.is_some() && served.is_none() {
-            served = Some(serving.await); // it ends its sessions first
+            served = Some(serving.await); // wait until its sessions are closed
         }
         service.close().await;
         programs.servers.stop().await;
@@ -53,36 +54,42 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     drop(signals);
     drop(service);
     drop(programs);
-    // The thread that reads standard input cannot be told to stop.
+    // The thread that reads standard input cannot be stopped, so do not wait for it.
     runtime.shutdown_background();
     served.kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
-/// Serves HTTP until `stop`.
+/// Serves MCP over HTTP until `stop` is cancelled.
 async fn http(
     args: &ServeArgs,
     service: &Arc<McpService>,
     owner: &Caller,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let address = args.http.context("an address")?;
-    let usual = || scope::open(None).map(|state| state.store().layout().mcp_token());
+    let address = args.http.context("--http has no address")?;
+    let default_file = || scope::open(None).map(|state| state.store().layout().mcp_token());
     let file = match &args.token_file {
         Some(file) => file.clone(),
-        None => usual()?,
+        None => default_file()?,
     };
     if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+        std::fs::create_dir_all(dir)
+            .with_context(|| format!("cannot create the directory {}", dir.display()))?;
     }
-    let TokenFile { tokens, made } = TokenFile::open(&file).context("--token-file")?;
-    let listener = TcpListener::bind(address).with_context(|| format!("--http {address}"))?;
-    let address = listener.local_addr().context("look at the socket")?;
+    let TokenFile { tokens, made } = TokenFile::open(&file)
+        .with_context(|| format!("cannot open the token file {}", file.display()))?;
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("--http: cannot listen on {address}"))?;
+    let address =
+        listener.local_addr().context("cannot read the address of the listening socket")?;
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
     print::note(&format!("serving MCP at {scheme}://{address}/mcp"));
     match made {
-        Some(token) => print::note(&format!("the token, shown only now: {}", token.expose())),
-        None => print::note(&format!("the token is the one in {}", file.display())),
+        Some(token) => {
+            print::note(&format!("the new token, which is shown only once: {}", token.expose()))
+        }
+        None => print::note(&format!("clients must send the token from {}", file.display())),
     }
     let mut options = HttpOptions::new(tokens, owner.clone());
     options.hosts.clone_from(&args.allow_host);

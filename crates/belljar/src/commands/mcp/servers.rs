@@ -1,4 +1,4 @@
-//! `belljar mcp servers`: other servers, their tools, and which of them programs may call.
+//! `belljar mcp servers`: lists the tool servers, their tools, and which tools are accepted.
 
 use belljar_model::display;
 use serde::Serialize;
@@ -10,51 +10,57 @@ use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::tool_servers::{CheckedTool, PinState, ServerReport};
 
+/// A tool server, as JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ServerLine<'a> {
     name: &'a str,
     is_there: bool,
     trouble: Option<&'a str>,
-    tools: Vec<Tool<'a>>,
+    tools: Vec<ToolLine<'a>>,
 }
 
+/// A tool of a tool server, as JSON.
 #[derive(Serialize)]
-struct Tool<'a> {
+struct ToolLine<'a> {
     name: &'a str,
     function: &'a str,
     standing: &'static str,
-    /// What changed, or why it is refused.
+    /// The changed parts of the tool, or the reason why it is refused.
     why: Vec<String>,
     oddities: Vec<&'static str>,
     description: Option<&'a str>,
 }
 
+/// Runs `belljar mcp servers`.
 pub(super) fn run(cli: &Cli, json: bool) -> Outcome {
     let reports = with_servers(cli, async |servers, _| Ok(servers.report().await))?;
     if reports.is_empty() && !json {
-        print::note("no other servers; `[mcp.NAME]` in belljar.toml declares one");
+        print::note(
+            "there are no tool servers; a section `[mcp.NAME]` in belljar.toml declares a server",
+        );
     }
     for report in &reports {
         if json {
-            print::json(&listed(report)).kind(ErrorKind::Broken)?;
+            print::json(&server_line(report)).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&in_words(report)).kind(ErrorKind::Broken)?;
+            print::out(&server_text(report)).kind(ErrorKind::Broken)?;
         }
     }
-    let all_there = reports.iter().all(|report| report.trouble.is_none());
-    Ok(if all_there { 0 } else { exit::FAILED })
+    let all_started = reports.iter().all(|report| report.trouble.is_none());
+    Ok(if all_started { 0 } else { exit::FAILED })
 }
 
-fn listed<'a>(report: &'a ServerReport) -> Listed<'a> {
-    let tool = |judged: &'a CheckedTool| Tool {
-        name: &judged.name,
-        function: &judged.function,
-        standing: judged.state.name(),
-        why: why(&judged.state),
-        oddities: judged.oddities.iter().map(|oddity| oddity.doc()).collect(),
-        description: judged.shown.as_ref().map(|shown| shown.description.as_str()),
+/// Converts a report into its JSON form.
+fn server_line<'a>(report: &'a ServerReport) -> ServerLine<'a> {
+    let tool = |checked_tool: &'a CheckedTool| ToolLine {
+        name: &checked_tool.name,
+        function: &checked_tool.function,
+        standing: checked_tool.state.name(),
+        why: why(&checked_tool.state),
+        oddities: checked_tool.oddities.iter().map(|oddity| oddity.doc()).collect(),
+        description: checked_tool.shown.as_ref().map(|shown| shown.description.as_str()),
     };
-    Listed {
+    ServerLine {
         name: &report.name,
         is_there: report.trouble.is_none(),
         trouble: report.trouble.as_deref(),
@@ -62,6 +68,7 @@ fn listed<'a>(report: &'a ServerReport) -> Listed<'a> {
     }
 }
 
+/// Returns the changed parts of a tool, or the reason why it is refused.
 fn why(state: &PinState) -> Vec<String> {
     match state {
         PinState::Changed { what } => what.iter().map(ToString::to_string).collect(),
@@ -70,25 +77,29 @@ fn why(state: &PinState) -> Vec<String> {
     }
 }
 
-fn in_words(report: &ServerReport) -> String {
+/// Returns a server and its tools as lines of text.
+fn server_text(report: &ServerReport) -> String {
     let mut out = match &report.trouble {
         Some(trouble) => format!("{}: {}\n", report.name, display::safe_line(trouble)),
         None => format!("{}: {} tools\n", report.name, report.tools.len()),
     };
-    for judged in &report.tools {
-        let name = display::safe(&judged.name);
-        out.push_str(&format!("  {:<9} {name}", judged.state.name()));
-        let notes: Vec<String> = why(&judged.state)
+    for checked_tool in &report.tools {
+        let name = display::safe(&checked_tool.name);
+        out.push_str(&format!("  {:<9} {name}", checked_tool.state.name()));
+        let notes: Vec<String> = why(&checked_tool.state)
             .into_iter()
-            .chain(judged.oddities.iter().map(|oddity| format!("has {oddity}")))
+            .chain(checked_tool.oddities.iter().map(|oddity| format!("has {oddity}")))
             .collect();
         if !notes.is_empty() {
             out.push_str(&format!("  ({})", display::safe_line(notes.join("; "))));
         }
         out.push('\n');
     }
-    if report.tools.iter().any(|judged| !matches!(judged.state, PinState::Accepted)) {
-        out.push_str(&format!("  `belljar mcp accept {}` lets you look and agree\n", report.name));
+    if report.tools.iter().any(|checked_tool| !matches!(checked_tool.state, PinState::Accepted)) {
+        out.push_str(&format!(
+            "  `belljar mcp accept {}` shows the tools and asks whether to accept them\n",
+            report.name
+        ));
     }
     out
 }

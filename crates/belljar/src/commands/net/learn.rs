@@ -1,4 +1,4 @@
-//! `belljar net learn`: what a run tried, as rules.
+//! `belljar net learn`: makes rules from the requests of a run.
 
 use crate::scope::host;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use belljar_model::{Config, Net, Scope};
 
-use super::which;
+use super::find_run;
 use crate::cli::Cli;
 use crate::cli::net::LearnArgs;
-use crate::commands::ledger::Home;
+use crate::commands::ledger::LedgerHome;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::config;
@@ -21,14 +21,15 @@ use belljar_engine::policy::render;
 use belljar_engine::record::sentences::short;
 use belljar_engine::store::durable::{self, Links};
 
-/// So much of what no rule is made of is listed.
-const LISTED: usize = 20;
+/// The maximum number of listed requests for which no rule is made.
+const MAX_LISTED: usize = 20;
 
+/// Runs `belljar net learn`.
 pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
-    let run = which(&home, &reader, args.run.as_deref(), None)?;
-    let file = operators_file(cli)?;
+    let run = find_run(&home, &reader, args.run.as_deref(), None)?;
+    let file = operator_file(cli)?;
     let old = config::read_text(&file)?;
     let config = match &old {
         Some(text) => Config::parse(text, &file, Scope::Operator).kind(ErrorKind::Invalid)?,
@@ -36,9 +37,9 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
     };
     let past = past(&reader, run)?;
     let learned = learn::learn(&past.attempts, &learn::policy(&config, &args.template)?);
-    tell_rest(&learned, &past);
+    print_unlearned(&learned, &past);
     if learned.rules.is_empty() {
-        print::note(&format!("run {run} teaches no rule"));
+        print::note(&format!("no rules can be made from the requests of run {run}"));
         return Ok(0);
     }
     let day: String = moment::readable_seconds(past.time).chars().take(10).collect();
@@ -48,51 +49,55 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
     if net == Net::None {
         let template = &args.template;
         print::note(&format!(
-            "template {template} has `net = \"none\"`, so its boxes reach nothing still"
+            "template {template} has `net = \"none\"`, so its boxes have no network even with these rules; set `net = \"restricted\"`"
         ));
     }
     let diff = render::diff(&file.display().to_string(), old.as_deref(), &new, print::colour());
     print::out(&diff).kind(ErrorKind::Broken)?;
     if args.write {
-        not_a_projects(&file, &past)?;
+        refuse_project_file(&file, &past)?;
         write(&file, text, &new)?;
         let count = learned.rules.len();
         print::note(&format!("rules written to {}: {count}", file.display()));
         return Ok(0);
     }
-    print::out(&as_flags(&learned)).kind(ErrorKind::Broken)?;
-    print::note("`belljar net learn --write` appends this to your file");
+    print::out(&equivalent_options(&learned)).kind(ErrorKind::Broken)?;
+    print::note("`belljar net learn --write` appends these rules to your belljar.toml");
     Ok(0)
 }
 
-/// The operator's own file, which need not exist.
-fn operators_file(cli: &Cli) -> Result<PathBuf, EngineError> {
+/// Returns the path of the operator's belljar.toml, which may not exist yet.
+fn operator_file(cli: &Cli) -> Result<PathBuf, EngineError> {
     let file = cli.config.clone().or_else(|| host().config_file());
-    let file =
-        file.ok_or_else(|| invalid("HOME is not set, so there is no place for belljar.toml"))?;
+    let file = file.ok_or_else(|| {
+        invalid("cannot find your belljar.toml: HOME is not set; use --config FILE")
+    })?;
     Ok(std::path::absolute(&file).unwrap_or(file))
 }
 
-/// Says what no rule is made of, and why.
-fn tell_rest(learned: &LearnedRules, past: &Past) {
+/// Prints the requests for which no rule is made, and the reasons.
+fn print_unlearned(learned: &LearnedRules, past: &Past) {
     if past.alarms > 0 {
         let alarms = past.alarms;
-        print::note(&format!("ALARMS: {alarms}; nothing is learnt from what raised them"));
+        print::note(&format!(
+            "alarms: {alarms}; no rules are made from requests that raised an alarm"
+        ));
     }
-    for (tried, why) in learned.not.iter().take(LISTED) {
-        print::note(&format!("not learnt: {}: {why}", in_words(tried)));
+    for (attempt, why) in learned.not.iter().take(MAX_LISTED) {
+        print::note(&format!("no rule for {}: {why}", describe(attempt)));
     }
-    if learned.not.len() > LISTED {
-        print::note(&format!("not learnt: {} more", learned.not.len() - LISTED));
+    if learned.not.len() > MAX_LISTED {
+        print::note(&format!("no rule for {} more requests", learned.not.len() - MAX_LISTED));
     }
     if !learned.known.is_empty() {
         let count = learned.known.len();
-        print::note(&format!("allowed by now: {count} of what was tried"));
+        print::note(&format!("requests that the rules already allow: {count}"));
     }
 }
 
-fn in_words(tried: &Tried) -> String {
-    match tried {
+/// Describes an attempted request or name lookup in one line.
+fn describe(attempt: &Tried) -> String {
+    match attempt {
         Tried::Name(name) => format!("the name {}", short(name)),
         Tried::Request { method, scheme, host, port, path } => {
             let (method, scheme, host) = (short(method), short(scheme), short(host));
@@ -101,12 +106,13 @@ fn in_words(tried: &Tried) -> String {
     }
 }
 
-fn as_flags(learned: &LearnedRules) -> String {
+/// Returns the `--allow` options of `belljar run` that are equivalent to the rules.
+fn equivalent_options(learned: &LearnedRules) -> String {
     let flags = render::flags(&learned.rules);
     if flags.is_empty() {
         return String::new();
     }
-    let mut text = "\nThe same for one run:\n  belljar run".to_owned();
+    let mut text = "\nTo allow the same for one run only:\n  belljar run".to_owned();
     for flag in flags {
         text.push_str(&format!(" \\\n    --allow {}", render::shell(&flag)));
     }
@@ -114,25 +120,27 @@ fn as_flags(learned: &LearnedRules) -> String {
     text
 }
 
-/// A project's file may come from a box: it gets nothing that opens anything.
-fn not_a_projects(file: &Path, past: &Past) -> Result<(), EngineError> {
-    let here = std::env::current_dir().ok();
-    let projects = [here.as_deref(), past.workspace.as_deref()];
-    let is_projects = projects
+/// Returns an error if the file is the belljar.toml of a project.
+///
+/// A box can write the file of a project, so that file must never allow anything.
+fn refuse_project_file(file: &Path, past: &Past) -> Result<(), EngineError> {
+    let current_dir = std::env::current_dir().ok();
+    let projects = [current_dir.as_deref(), past.workspace.as_deref()];
+    let is_project_file = projects
         .into_iter()
         .filter_map(config::project_file)
         .any(|project| config::same_file(&project, file));
-    match is_projects {
+    match is_project_file {
         true => Err(invalid(format!(
-            "--write: {} is a project's file, which may only tighten; name your own with --config",
+            "--write: cannot add rules to {}: it belongs to a project, and the file of a project can only add restrictions; choose your own file with --config",
             file.display()
         ))),
         false => Ok(()),
     }
 }
 
-/// Replaces the file, whole or not at all, if nobody changed it since it was read.
+/// Replaces the file atomically, if it has not changed since it was read.
 fn write(file: &Path, old: &str, new: &str) -> Result<(), EngineError> {
     let replaced = durable::replace(file, old, new, Links::Follow);
-    replaced.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)
+    replaced.with_context(|| format!("cannot write {}", file.display())).kind(ErrorKind::Broken)
 }

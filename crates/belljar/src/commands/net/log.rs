@@ -1,4 +1,4 @@
-//! `belljar net log`: every request of a run.
+//! `belljar net log`: lists the network requests of a run.
 
 use belljar_engine::review;
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use belljar_ledger::{Query, Reader, Row};
 use belljar_model::{RunId, RunState};
 use serde_json::json;
 
-use super::which;
+use super::find_run;
 use crate::cli::net::LogArgs;
 use crate::cli::purpose::PurposeChoice;
-use crate::commands::ledger::Home;
-use crate::commands::ledger::log::nobody_reads;
+use crate::commands::ledger::LedgerHome;
+use crate::commands::ledger::log::output_is_closed;
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::scope::CLOCK;
@@ -21,51 +21,54 @@ use belljar_engine::record::line::{LedgerLine, begun, with_outcome};
 use belljar_engine::record::reading::{each, read};
 use belljar_engine::record::runs::{KnownPurposes, Purposes};
 
-/// A request that takes longer is shown before it is finished.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// So often it is looked whether the followed run still lives.
-const LOOK_AT_RUN: Duration = Duration::from_secs(1);
+/// The time after which an unfinished request is printed as open.
+const OPEN_REQUEST_DELAY: Duration = Duration::from_secs(2);
+/// The interval between checks whether the followed run is still running.
+const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Runs `belljar net log`.
 pub(crate) fn run(args: &LogArgs) -> Outcome {
-    let home = Home::open()?;
+    let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let purposes = PurposeChoice::chosen(&args.purposes);
     let run = match args.all {
         true => None,
-        false => Some(which(&home, &reader, args.run.as_deref(), purposes.as_ref())?),
+        false => Some(find_run(&home, &reader, args.run.as_deref(), purposes.as_ref())?),
     };
     let since = args.since.map(|since| since.nanos(CLOCK.nanos()));
     let query = Query { run, since, ..Query::default() };
-    // One run is shown whatever it is for; the choice was made above.
+    // A single run is printed whatever its purpose is: `find_run` has applied `--purpose`.
     let purposes = run.map_or_else(|| purposes.unwrap_or_default(), |_| Purposes::all());
-    let mut shown = Shown::new(purposes);
+    let mut printer = LogPrinter::new(purposes);
     let seen = reader.size();
-    let over = past(args, &reader, Query { before: Some(seen), ..query.clone() }, &mut shown)?;
-    if args.follow && !(over && run.is_some()) {
-        follow(args, &home, (reader, query), &mut shown)?;
+    let has_ended =
+        print_existing(args, &reader, Query { before: Some(seen), ..query.clone() }, &mut printer)?;
+    if args.follow && !(has_ended && run.is_some()) {
+        follow(args, &home, (reader, query), &mut printer)?;
     }
     if !args.json {
-        shown.sum_up(args, run);
+        printer.print_summary(args, run);
     }
     Ok(0)
 }
 
-/// What was shown so far.
+/// Formats the lines of the log, and counts them for the summary.
 #[derive(Debug)]
-struct Shown {
+struct LogPrinter {
     purposes: Purposes,
     known: KnownPurposes,
     lines: u64,
     denied: u64,
-    /// Lines of runs of other purposes.
+    /// The number of lines that were left out because of the purpose of their run.
     hidden: u64,
 }
 
-impl Shown {
+impl LogPrinter {
     fn new(purposes: Purposes) -> Self {
         Self { purposes, known: KnownPurposes::default(), lines: 0, denied: 0, hidden: 0 }
     }
 
+    /// Returns a line as text or JSON, or an empty text if the options exclude it.
     fn line(
         &mut self,
         args: &LogArgs,
@@ -92,93 +95,96 @@ impl Shown {
         print::json_line(&object).kind(ErrorKind::Broken)
     }
 
-    fn sum_up(&self, args: &LogArgs, run: Option<RunId>) {
+    /// Prints notes about left-out lines, denied requests and an empty result.
+    fn print_summary(&self, args: &LogArgs, run: Option<RunId>) {
         if self.hidden > 0 && args.purposes.is_empty() {
             print::note(&format!(
-                "{} more of tool servers and clone readers; `--purpose all` shows them",
+                "{} more requests of tool servers and clone readers; `--purpose all` shows them",
                 self.hidden
             ));
         }
         match (self.lines, self.denied, run) {
-            (0, _, Some(run)) => print::note(&format!("nothing to show of run {run}")),
-            (0, _, None) => print::note("nothing to show"),
+            (0, _, Some(run)) => print::note(&format!("run {run} has no matching requests")),
+            (0, _, None) => print::note("no matching requests"),
             (_, 0, _) | (_, _, None) => {}
             (_, denied, Some(run)) => print::note(&format!(
-                "{denied} denied; `belljar net learn {run}` shows rules that would allow it"
+                "{denied} denied; `belljar net learn {run}` prints rules that would allow these requests"
             )),
         }
     }
 }
 
-/// Shows what happened already; whether the run is over.
-fn past(
+/// Prints the recorded requests; returns whether the run has ended.
+fn print_existing(
     args: &LogArgs,
     reader: &Reader,
     query: Query,
-    shown: &mut Shown,
+    printer: &mut LogPrinter,
 ) -> Result<bool, EngineError> {
     let mut out = Paged::new(!args.follow && !args.json);
-    let mut over = false;
+    let mut has_ended = false;
     each(reader, query, &mut |row| {
-        over |= ends_run(row);
+        has_ended |= ends_run(row);
         match begun(reader, row)? {
             Some(line) => {
                 let line = with_outcome(reader, line)?;
-                out.write(&shown.line(args, reader, &line)?).kind(ErrorKind::Broken)
+                out.write(&printer.line(args, reader, &line)?).kind(ErrorKind::Broken)
             }
             None => Ok(true),
         }
     })?;
     out.finish().kind(ErrorKind::Broken)?;
-    Ok(over)
+    Ok(has_ended)
 }
 
-/// Shows what comes, until the run is over or nobody looks any more.
+/// Prints new requests until the run ends or standard output is closed.
 fn follow(
     args: &LogArgs,
-    home: &Home,
+    home: &LedgerHome,
     (mut reader, mut query): (Reader, Query),
-    shown: &mut Shown,
+    printer: &mut LogPrinter,
 ) -> Result<(), EngineError> {
     let mut seen = reader.size();
     let mut waiting: BTreeMap<u64, (Instant, LedgerLine)> = BTreeMap::new();
-    let mut looked = Instant::now();
-    while !nobody_reads()? {
-        let mut over = false;
-        // Before the ledger is read: what the run recorded last is then read, too.
-        if looked.elapsed() > LOOK_AT_RUN {
-            over = query.run.is_some_and(|run| !lives(home, run));
-            looked = Instant::now();
+    let mut last_check = Instant::now();
+    while !output_is_closed()? {
+        let mut has_ended = false;
+        // Checked before the ledger is read, so that the last events of the run are read too.
+        if last_check.elapsed() > RUN_CHECK_INTERVAL {
+            has_ended = query.run.is_some_and(|run| !is_running(home, run));
+            last_check = Instant::now();
         }
         let size = reader.refresh().kind(ErrorKind::Broken)?;
         query.after = seen.checked_sub(1);
         query.before = Some(size);
         each(&reader, query.clone(), &mut |row| {
-            over |= query.run.is_some() && ends_run(row);
-            if let Some(line) = news(&reader, row, &mut waiting)? {
-                print::out(&shown.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
+            has_ended |= query.run.is_some() && ends_run(row);
+            if let Some(line) = finished_line(&reader, row, &mut waiting)? {
+                print::out(&printer.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
             }
             Ok(true)
         })?;
         seen = size;
-        let late = |(since, line): &mut (Instant, LedgerLine)| {
-            let late = over || since.elapsed() > PATIENCE;
-            late.then(|| line.clone())
+        let is_due = |(since, line): &mut (Instant, LedgerLine)| {
+            let is_due = has_ended || since.elapsed() > OPEN_REQUEST_DELAY;
+            is_due.then(|| line.clone())
         };
-        let open: Vec<LedgerLine> = waiting.values_mut().filter_map(late).collect();
+        let open: Vec<LedgerLine> = waiting.values_mut().filter_map(is_due).collect();
         for line in open {
             waiting.remove(&line.index);
-            print::out(&shown.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
+            print::out(&printer.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
         }
-        if over {
+        if has_ended {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// What a new event makes known. A request that goes on waits for its end.
-fn news(
+/// Returns the line that a new event completes, if any.
+///
+/// A request that is not finished is put into `waiting`.
+fn finished_line(
     reader: &Reader,
     row: &Row,
     waiting: &mut BTreeMap<u64, (Instant, LedgerLine)>,
@@ -198,13 +204,14 @@ fn news(
     Ok(Some(line))
 }
 
+/// Returns whether an event marks the end of a run.
 fn ends_run(row: &Row) -> bool {
     matches!(row.kind.as_str(), "run.ended" | "run.failed")
 }
 
-/// Whether somebody still watches over the run. One that was killed records no end.
-fn lives(home: &Home, run: RunId) -> bool {
-    let here = home.state().home();
-    review::find(home.state(), here, Some(&run.to_string()))
+/// Returns whether the supervisor of a run is still alive; a killed supervisor records no end.
+fn is_running(home: &LedgerHome, run: RunId) -> bool {
+    let state_dir = home.state().home();
+    review::find(home.state(), state_dir, Some(&run.to_string()))
         .is_ok_and(|run| run.record.state == RunState::Running)
 }

@@ -138,8 +138,8 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a true
-belljar: box a is up
-belljar: box true is up
+belljar: box a is running
+belljar: box true is running
 
 $ belljar list
 a                     running       -                 [LAB]/project

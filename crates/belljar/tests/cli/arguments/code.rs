@@ -98,7 +98,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar code --input {
-belljar: --input: not JSON: EOF while parsing an object at line 1 column 1
+belljar: --input is not valid JSON: EOF while parsing an object at line 1 column 1
 [exit 2]
 
 $ belljar code --timeout 0

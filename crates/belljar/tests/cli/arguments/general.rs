@@ -67,10 +67,10 @@ For more information, try '--help'.
 fn command_aliases_behave_like_the_full_command_names() {
     insta::assert_snapshot!(transcript(&lab(), &["ls", "ps", "rm missing", "shell missing"]), @r##"
 $ belljar ls
-belljar: no boxes; `belljar up NAME` makes one
+belljar: there are no boxes; `belljar up NAME` creates a box
 
 $ belljar ps
-belljar: no boxes; `belljar up NAME` makes one
+belljar: there are no boxes; `belljar up NAME` creates a box
 
 $ belljar rm missing
 belljar: there is no box missing; `belljar list` shows all boxes

@@ -49,7 +49,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger redact abc --reason ''
-error: invalid value '' for '--reason <TEXT>': the reason is empty
+error: invalid value '' for '--reason <TEXT>': the reason must not be empty
 
 For more information, try '--help'.
 [exit 2]

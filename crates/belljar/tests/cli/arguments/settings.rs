@@ -21,11 +21,11 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar doctor --prove --only none
-belljar: --only none: no such attack
+belljar: --only: unknown attack none; docs/threat-model.md lists the ids
 [exit 2]
 
 $ belljar template show large
-belljar: no template "large"; there are default
+belljar: unknown template "large"; known templates: default
 [exit 2]
 
 $ belljar policy explain --template large
@@ -33,7 +33,7 @@ belljar: --template: unknown template "large"; the known templates are: default
 [exit 2]
 
 $ belljar agent show nobody
-belljar: there is no agent nobody; there are aider, claude, codex, gemini, opencode
+belljar: unknown agent nobody; known agents: aider, claude, codex, gemini, opencode
 [exit 2]
 "##);
 }

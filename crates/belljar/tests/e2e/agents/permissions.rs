@@ -107,8 +107,8 @@ fn g10_policy_explain_shows_which_component_enforces_each_permission() {
     assert_eq!(enforced_by("Net(api.github.com)"), ["broker"]);
     assert_eq!(enforced_by("Tool(WebSearch)"), ["advice"]);
     let text = lab.belljar(["policy", "explain", "--agent", "codex"]).succeed();
-    assert!(text.contains("fits 1 of this workspace now"), "{text}");
-    assert!(text.contains("it is not told"), "{text}");
+    assert!(text.contains("matching paths in this workspace now: 1"), "{text}");
+    assert!(text.contains("the agent does not know it"), "{text}");
     lab.belljar(["policy", "explain", "--template", "x"])
         .run()
         .complains(2, "unknown template \"x\"");

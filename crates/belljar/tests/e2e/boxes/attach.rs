@@ -72,7 +72,7 @@ impl Viewer {
         let (status, all) = self.terminal.end();
         let all = String::from_utf8_lossy(&all).into_owned();
         assert_eq!(status.code(), Some(0), "{all:?}");
-        assert!(all.contains("comes back"), "{all:?}");
+        assert!(all.contains("connects again"), "{all:?}");
         all
     }
 }
@@ -175,7 +175,7 @@ fn attach_returns_the_exit_code_of_the_box_and_restores_the_terminal() {
     terminal.sees("\x1b[?1049h");
     terminal.types("exit 3\r");
     terminal.sees("\x1b[?1049l");
-    terminal.sees("box task ended");
+    terminal.sees("box task stopped");
     terminal.sees("code 3\r\n");
     assert_eq!(terminal.sees("\r\n"), before, "the settings of the terminal");
     terminal.types("\r");

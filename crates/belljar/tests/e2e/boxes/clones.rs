@@ -165,7 +165,7 @@ fn diff_of_a_clone_is_recorded_as_a_run_that_net_log_skips() {
     lab.belljar(["diff", "task"]).succeed();
     assert_eq!(created(), before + 1);
     let logged = lab.belljar(["net", "log"]).run();
-    let own = format!("nothing to show of run {}", run["id"].as_str().unwrap());
+    let own = format!("run {} has no matching requests", run["id"].as_str().unwrap());
     logged.expect(0);
     assert!(logged.err().contains(&own), "{}", logged.err());
 }
@@ -202,6 +202,6 @@ fn runs_lists_clone_readers_only_when_their_purpose_is_requested() {
     assert!(line.starts_with(id) && line.contains("  clone-reader  exited "), "{line}");
     let logged = lab.belljar(["net", "log", "--purpose", "clone-reader"]).run();
     logged.expect(0);
-    let own = format!("nothing to show of run {id}");
+    let own = format!("run {id} has no matching requests");
     assert!(logged.err().contains(&own), "{}", logged.err());
 }

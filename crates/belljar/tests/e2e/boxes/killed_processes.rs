@@ -66,7 +66,7 @@ fn runs_reports_a_box_as_needing_attention_only_after_its_supervisor_is_killed()
     kill(supervisor);
     family.is_gone();
     let after = listed();
-    assert!(after.contains("needs attention: `run.created` has no outcome"), "{after}");
+    assert!(after.contains("needs attention: the result of `run.created` is unknown"), "{after}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn start_accepts_names_in_any_order_and_refuses_duplicate_names() {
     let started = lab.belljar(["start", "b", "a"]).run();
     started.expect(0);
     let output = started.err();
-    let at = |name: &str| output.find(&format!("box {name} is up")).expect("the box started");
+    let at = |name: &str| output.find(&format!("box {name} is running")).expect("the box started");
     assert!(at("b") < at("a"), "boxes are reported in the given order: {output}");
     lab.belljar(["stop", "--now", "a", "b"]).succeed();
     lab.belljar(["start", "a", "a"]).run().complains(2, "box a is named twice");
@@ -128,7 +128,7 @@ fn c27_diff_home_shows_planted_files_and_reset_removes_them() {
         "control: the second run finds the planted program"
     );
     let seen = lab.belljar(["diff", "task", "--home"]).succeed();
-    for line in ["A .bashrc", "A bin/tool  ! ", "a program"] {
+    for line in ["A .bashrc", "A bin/tool  ! ", "executable"] {
         assert!(seen.contains(line), "{line} in {seen}");
     }
     lab.belljar(["reset", "task"]).run().complains(2, "--discard-work");

@@ -50,12 +50,12 @@ fn ui_lists_starts_stops_and_attaches_to_boxes_by_keys() {
     ui.shows("2 running");
     assert_eq!(state(&lab, "beta"), "running");
     ui.terminal.types("l");
-    ui.shows("any key goes back");
+    ui.shows("press any key to return");
     ui.terminal.types(" ");
     ui.shows("> beta");
     // The key that stops a box asks for confirmation.
     ui.terminal.types("t");
-    ui.shows("belljar stop beta? y does it");
+    ui.shows("run `belljar stop beta`? press y");
     ui.terminal.types("n");
     ui.shows("enter a attach");
     assert_eq!(state(&lab, "beta"), "running");

@@ -27,7 +27,9 @@ fn start_http_server(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr,
 
 /// Returns the token that the MCP server printed, or an empty text if there is none.
 fn token_in(output: &str) -> String {
-    let line = output.lines().find_map(|line| line.split_once("the token, shown only now: "));
+    let line = output
+        .lines()
+        .find_map(|line| line.split_once("the new token, which is shown only once: "));
     line.map_or_else(String::new, |(_, token)| token.trim().to_owned())
 }
 

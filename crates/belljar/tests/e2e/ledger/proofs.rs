@@ -33,7 +33,7 @@ fn ledger_verify_reports_an_intact_ledger_as_sound() {
     run(&lab, &[], "echo x > f; echo out");
     let text = ledger(&lab, ["verify", "--deep"]).succeed();
     for part in
-        ["sound: ", "of 1 runs", "root     ", "key      belljar/", "anchored no event", "bodies   "]
+        ["valid: ", "of 1 runs", "root     ", "key      belljar/", "anchored no event", "bodies   "]
     {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
@@ -99,16 +99,16 @@ fn h01_ledger_readers_and_verify_report_a_truncated_or_missing_log() {
     }
     fs::write(&log, &complete[..last]).unwrap();
     for command in [&["log"][..], &["log", "--json"], &["export"], &["show", "0"]] {
-        ledger(&lab, command).run().complains(0, "the ledger was cut short");
+        ledger(&lab, command).run().complains(0, "the ledger was truncated");
     }
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-truncated"]);
     lab.bash("true").run().complains(125, "truncated");
     fs::remove_file(&log).unwrap();
-    ledger(&lab, ["log"]).run().complains(1, "the ledger is gone");
+    ledger(&lab, ["log"]).run().complains(1, "is missing, but its keys exist");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-missing"]);
     fs::write(&log, &complete).unwrap();
     fs::write(lab.state().join("anchor/head"), "").unwrap();
-    ledger(&lab, ["log"]).run().complains(0, "nothing vouches for this ledger");
+    ledger(&lab, ["log"]).run().complains(0, "the ledger has no valid signed checkpoint");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1).len(), 1);
 }
 
@@ -151,9 +151,9 @@ fn h09_ledger_verify_accepts_a_missing_body_only_after_a_recorded_redaction() {
     assert_eq!(ledger(&lab, ["get", &hash]).succeed(), "private");
     // On a terminal, the command asks for confirmation.
     let mut terminal = Terminal::start(redact(&[&hash, "--reason", "not ours"]), 24, 200);
-    terminal.sees("drop this for good? [y/N]");
+    terminal.sees("delete these bodies permanently? [y/N]");
     terminal.types("y\r");
-    terminal.sees("still verifies");
+    terminal.sees("can still be verified");
     assert_eq!(terminal.end().0.code(), Some(0));
     assert!(!body_file(&lab, &hash).exists());
     ledger(&lab, ["get", &hash]).run().complains(1, "redacted by event");
@@ -183,7 +183,7 @@ fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
     assert!(ledger(&lab, ["usage"]).succeed().contains("bodies"));
     let prune = |args: &[&str]| ledger(&lab, ["prune"]).args(args);
     prune(&["--before", "1d", "--yes"]).run().complains(0, "0 bodies");
-    prune(&["--before", "2100-01-01", "--dry-run"]).run().complains(0, "nothing was dropped");
+    prune(&["--before", "2100-01-01", "--dry-run"]).run().complains(0, "nothing was deleted");
     let dry = object(prune(&["--before", "0s", "--dry-run", "--json"]));
     assert!(dry["would_drop"].as_u64().unwrap() >= 1, "{dry}");
     assert_eq!(usage()["bodies"], before["bodies"]);
@@ -194,7 +194,7 @@ fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
     assert_eq!(report["usage_before"]["bodies"], before["bodies"]);
     assert_eq!(report["usage"]["bodies"]["count"], 0);
     assert_eq!(usage()["bodies"]["count"], 0);
-    ledger(&lab, ["get", &hash]).run().complains(1, "dropped for its age by event");
+    ledger(&lab, ["get", &hash]).run().complains(1, "pruned because of its age by event");
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
     assert_eq!(event(&lab, &id, "run.ended")["fields"]["stdout"]["hash"], hash.as_str());
 }
@@ -222,7 +222,7 @@ fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
         "1 file changed",
         "stdout     4 B",
         "exited with 3",
-        "holds ",
+        "valid ",
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
@@ -242,17 +242,17 @@ fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
         ledger(&elsewhere, ["key", "export"]).succeed()
     };
     verify(&[name]).run().complains(1, "--key");
-    verify(&[name, "--key", &foreign]).run().complains(1, "not to be believed");
+    verify(&[name, "--key", &foreign]).run().complains(1, "the receipt is invalid");
     assert_eq!(object(verify(&[name, "--key", &foreign, "--json"]))["holds"], false);
     let step = plain.len() / 24 + 1;
     for at in (0..plain.len()).step_by(step).chain([plain.len() - 1]) {
         let mut changed = plain.clone();
         changed[at] ^= 1;
-        verify(&["-", "--key", &key]).input(changed).run().complains(1, "not to be believed");
+        verify(&["-", "--key", &key]).input(changed).run().complains(1, "the receipt is invalid");
     }
     for cut in [0, 1, plain.len() / 2, plain.len() - 1] {
         let short = &plain[..cut];
-        verify(&["-", "--key", &key]).input(short).run().complains(1, "not to be believed");
+        verify(&["-", "--key", &key]).input(short).run().complains(1, "the receipt is invalid");
     }
     // Events at the end cannot be left out either: the rest is in the tree, and the chain has no gap.
     let whole = String::from_utf8(plain.clone()).unwrap();
@@ -396,7 +396,7 @@ fn ledger_proofs_verify_and_changed_or_foreign_proofs_fail() {
     let last = format!("{id}/0");
     ledger(&lab, ["prove", &last, "-o", &path("proof")]).succeed();
     let text = verify(&path("proof")).succeed();
-    assert!(text.contains("run.created") && text.contains("holds: "), "{text}");
+    assert!(text.contains("run.created") && text.contains("valid: "), "{text}");
     assert_eq!(object(verify(&path("proof")).arg("--json"))["holds"], true);
     assert!(ledger(&lab, ["prove", "0"]).succeed().contains("checkpoint\nbelljar/"));
     ledger(&lab, ["prove", "99999"]).run().complains(2, "no event");
@@ -405,14 +405,14 @@ fn ledger_proofs_verify_and_changed_or_foreign_proofs_fail() {
     run(&lab, &[], "true");
     ledger(&lab, ["checkpoint", "-o", &path("new")]).succeed();
     ledger(&lab, ["consistency", &path("old"), &path("new"), "-o", &path("grown")]).succeed();
-    assert!(verify(&path("grown")).succeed().contains("begins with the one of"));
+    assert!(verify(&path("grown")).succeed().contains("starts with the ledger of"));
     let text = ledger(&lab, ["consistency", "0", "3"]).succeed();
     assert!(text.contains("from 0 events") && text.contains("to   3 events"), "{text}");
     ledger(&lab, ["consistency", "1", "3", "-o", &path("sizes")]).succeed();
-    verify(&path("sizes")).run().complains(1, "nothing vouches");
-    ledger(&lab, ["consistency", "3", "1"]).run().complains(2, "the first is the smaller");
-    ledger(&lab, ["consistency", "1", "99999"]).run().complains(2, "B 99999");
-    ledger(&lab, ["consistency", "x", "1"]).run().complains(2, "A x");
+    verify(&path("sizes")).run().complains(1, "no signed checkpoint");
+    ledger(&lab, ["consistency", "3", "1"]).run().complains(2, "the smaller size comes first");
+    ledger(&lab, ["consistency", "1", "99999"]).run().complains(2, "B: the size 99999");
+    ledger(&lab, ["consistency", "x", "1"]).run().complains(2, "A: cannot read x");
     ledger(&elsewhere, ["consistency", "0", "0"]).run().complains(2, "no ledger yet");
     // A foreign key, a changed proof, and files that are not proofs.
     let other = crate::lab();
@@ -448,8 +448,8 @@ fn h11_ledger_settle_closes_an_intent_without_outcome_after_its_run_ended() {
     let settled = event(&lab, &id, "attention.settled");
     assert_eq!(settled["cause"].to_string(), intent);
     assert_eq!(settled["fields"]["reason"], "looked at it");
-    settle(&intent).run().complains(2, "waits for no outcome");
-    settle("0").run().complains(2, "waits for no outcome");
+    settle(&intent).run().complains(2, "is not an intent with an unknown result");
+    settle("0").run().complains(2, "is not an intent with an unknown result");
     ledger(&lab, ["settle", &intent]).run().complains(2, "--reason");
     assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
 }

@@ -11,7 +11,7 @@ use crate::lab;
 #[test]
 fn ledger_commands_without_a_ledger_print_nothing_and_create_none() {
     let lab = lab();
-    ledger(&lab, ["log"]).run().complains(0, "no ledger yet: `belljar run` begins one");
+    ledger(&lab, ["log"]).run().complains(0, "there is no ledger yet; `belljar run` creates it");
     assert_eq!(ledger(&lab, ["log", "--json"]).succeed(), "");
     let hash = "ab".repeat(32);
     let commands: [&[&str]; 18] = [
@@ -183,9 +183,9 @@ fn ledger_get_and_show_report_that_only_the_hash_was_kept() {
     let lab = lab();
     let id = run(&lab, &[], "echo x");
     let hash = stdout_hash(&lab, &id);
-    ledger(&lab, ["get", &hash]).run().complains(1, "only its hash was kept");
+    ledger(&lab, ["get", &hash]).run().complains(1, "only the hash was recorded");
     let index = event(&lab, &id, "run.ended")["index"].to_string();
-    assert!(ledger(&lab, ["show", &index]).succeed().contains("only its hash was kept"));
+    assert!(ledger(&lab, ["show", &index]).succeed().contains("only the hash was recorded"));
 }
 
 #[test]

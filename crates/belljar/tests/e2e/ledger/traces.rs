@@ -140,7 +140,7 @@ fn imported_trace_is_recorded_and_can_be_exported_again() {
     let id = run(&lab, &["--name", "agent"], "true");
     let lines = format!("{}\n{}\n", otlp(&[span(7, Some(9), "a")]), otlp(&[span(8, Some(7), "b")]));
     let import = ledger(&lab, ["import-trace", "--run", "agent", "--bodies", "-"]).input(lines);
-    import.run().complains(0, "2 spans recorded");
+    import.run().complains(0, "recorded 2 spans");
     let events = objects(ledger(&lab, ["log", "--json", "--run", &id, "--kind", "trace.span"]));
     assert_eq!((events.len(), &events[1]["cause"]), (2, &events[0]["index"]));
     let hash = events[0]["fields"]["attributes"]["hash"].as_str().unwrap();
@@ -172,9 +172,11 @@ fn import_trace_records_nothing_when_any_span_is_invalid() {
     ] {
         let ended = import(text);
         ended.complains(2, about);
-        ended.complains(2, "FILE -");
+        ended.complains(2, "FILE: -");
     }
-    ledger(&lab, ["import-trace", "/no/such/file"]).run().complains(2, "FILE /no/such/file");
+    ledger(&lab, ["import-trace", "/no/such/file"])
+        .run()
+        .complains(2, "FILE: cannot read /no/such/file");
     ledger(&lab, ["import-trace", "/dev/zero"]).run().complains(2, "larger than 64.0 MiB");
     ledger(&lab, ["import-trace"]).run().complains(2, "FILE");
     assert!(!lab.state().join("ledger").exists(), "a failed import creates no ledger");

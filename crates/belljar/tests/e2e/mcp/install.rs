@@ -75,7 +75,9 @@ fn mcp_install_for_http_names_the_token_variable_and_not_its_value() {
         assert!(!output.contains(token), "{client}: {output}");
     }
     for url in ["127.0.0.1:7070", "file:///etc/passwd", "http://a b"] {
-        install(&lab, &["claude", "--print", "--http", url]).run().complains(2, "not a URL");
+        install(&lab, &["claude", "--print", "--http", url])
+            .run()
+            .complains(2, "is not a valid URL");
     }
 }
 
@@ -98,7 +100,7 @@ fn mcp_install_keeps_existing_settings_unchanged() {
     let backup = lab.home().join(".claude.json.before-belljar");
     assert_eq!(fs::read_to_string(&backup).unwrap(), before);
     // A second installation changes neither the settings nor the backup.
-    install(&lab, &["claude"]).run().complains(0, "has it already");
+    install(&lab, &["claude"]).run().complains(0, "already has this entry");
     assert_eq!(fs::read_to_string(&file).unwrap(), after);
     let codex = lab.home().join(".codex/config.toml");
     fs::create_dir_all(codex.parent().unwrap()).unwrap();
@@ -106,7 +108,7 @@ fn mcp_install_keeps_existing_settings_unchanged() {
     install(&lab, &["codex", "--yes"]).succeed();
     let text = fs::read_to_string(&codex).unwrap();
     assert!(text.starts_with("# mine\nmodel = 'x'\n[mcp_servers.other]\ncommand = 'y' # keep\n\n[mcp_servers.belljar]\n"), "{text}");
-    install(&lab, &["codex"]).run().complains(0, "has it already");
+    install(&lab, &["codex"]).run().complains(0, "already has this entry");
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn mcp_install_writes_nothing_without_confirmation_or_into_json_with_comments() 
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let script = r#""$BELLJAR" mcp install claude; echo "ended $?""#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 200);
-    terminal.sees("write this? [y/N] ");
+    terminal.sees("write these changes? [y/N] ");
     terminal.types("y\r");
     terminal.sees("ended 0");
     terminal.end();

@@ -1,10 +1,10 @@
-//! One table put into a TOML text, with every other byte left as it is.
+//! Sets one table of a TOML text and leaves all other bytes unchanged.
 
 use belljar_engine::config::section::{appended, section};
 use toml::{Table, Value};
 use toml_edit::{DocumentMut, Item};
 
-/// The text with `[outer.inner]` as its table for this value.
+/// Returns the text with `value` as its table `[outer.inner]`.
 pub(super) fn set(
     text: &str,
     path: [&str; 2],
@@ -12,27 +12,34 @@ pub(super) fn set(
 ) -> Result<String, String> {
     let [outer, inner] = path;
     let new = Table::try_from(value).map_err(|error| error.to_string())?;
-    let mut expected: Table = text.parse().map_err(|_| "this is not TOML".to_owned())?;
+    let mut expected: Table = text.parse().map_err(|_| "the file is not valid TOML".to_owned())?;
     let servers = expected.entry(outer).or_insert_with(|| Value::Table(Table::new()));
-    let Value::Table(servers) = servers else { return Err(format!("`{outer}` is no table")) };
+    let Value::Table(servers) = servers else { return Err(format!("`{outer}` is not a table")) };
     let old = servers.insert(inner.to_owned(), Value::Table(new.clone()));
     if old == Some(Value::Table(new)) {
         return Ok(text.to_owned());
     }
     let table = toml_edit::ser::to_document(value).map_err(|error| error.to_string())?;
     let table = table.as_table().clone();
-    let is_right = |new: &String| new.parse::<Table>().is_ok_and(|new| new == expected);
-    let behind = old.is_none().then(|| appended(text, &section(path, table.clone())));
-    let edited = behind.filter(is_right).or_else(|| within(text, path, table).filter(is_right));
-    edited.ok_or_else(|| format!("`{outer}` is written in a way we do not edit"))
+    let is_expected = |new: &String| new.parse::<Table>().is_ok_and(|new| new == expected);
+    let with_appended_section =
+        old.is_none().then(|| appended(text, &section(path, table.clone())));
+    let edited = with_appended_section
+        .filter(is_expected)
+        .or_else(|| replace_table(text, path, table).filter(is_expected));
+    edited.ok_or_else(|| format!("`{outer}` has a format that cannot be edited safely"))
 }
 
-/// The text with the table in the place of its old one, or within an inline table.
-fn within(text: &str, [outer, inner]: [&str; 2], mut table: toml_edit::Table) -> Option<String> {
+/// Returns the text with the old table replaced, or with the table added to an inline table.
+fn replace_table(
+    text: &str,
+    [outer, inner]: [&str; 2],
+    mut table: toml_edit::Table,
+) -> Option<String> {
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let text = format!("{text}{end}");
     let mut document: DocumentMut = text.parse().ok()?;
-    // Writing a document changes some texts, such as line ends of Windows. Those are not edited.
+    // `toml_edit` changes some texts, such as those with Windows line ends. Such texts are not edited.
     if document.to_string() != text {
         return None;
     }
@@ -65,11 +72,11 @@ mod tests {
     fn check(text: &str, expect: &str) {
         let new = set(text, PATH, &value()).unwrap();
         assert_eq!(new, expect);
-        assert_eq!(set(&new, PATH, &value()).unwrap(), new, "twice is once");
+        assert_eq!(set(&new, PATH, &value()).unwrap(), new, "a second edit changes nothing");
     }
 
     #[test]
-    fn a_new_table_is_appended_and_all_else_stays() {
+    fn toml_edit_appends_a_new_table_and_keeps_all_other_bytes() {
         let section = format!("[mcp_servers.belljar]\n{KEYS}");
         check("", &section);
         for (text, gap) in [
@@ -83,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_table_is_replaced_in_its_place() {
+    fn toml_edit_replaces_an_existing_table_at_its_position() {
         let old = "command = \"x\"\n[mcp_servers.belljar.env]\nB = \"2\"\n";
         let (before, after) =
             ("a = 1\n# ours\n[mcp_servers.belljar] # old\n", "\n# next\n[z]\nb = 2\n");
@@ -93,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inline_table_gets_the_new_one() {
+    fn toml_edit_adds_the_table_to_an_inline_table() {
         let inline = "{ args = [\"mcp\"], command = \"b\", env = { A = \"1\" } }";
         for text in ["mcp_servers = {}\n", "mcp_servers = { belljar = { command = 'x' } }\n"] {
             check(text, &format!("mcp_servers = {{ belljar = {inline} }}\n"));
@@ -101,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_cannot_be_edited_are_refused() {
+    fn toml_edit_refuses_texts_that_cannot_be_edited_safely() {
         for text in ["mcp_servers = 1", "= 1", "[mcp_servers.belljar]\r\ncommand = 'x'\r\n"] {
             assert!(set(text, PATH, &value()).is_err(), "{text}");
         }
