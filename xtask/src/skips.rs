@@ -17,7 +17,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("cargo deny", "tidy checks licences, bans and sources itself"),
     ("fuzz targets", "tests replay the seeds; `cargo xtask fuzz` is a command of its own"),
     (
-        "a_state_directory_of_another_user_is_refused_and_names_both_users",
+        "open_refuses_a_state_directory_of_another_user_and_names_the_user",
         "the run as root checks the other user",
     ),
     ("what_root_puts_into_a_repository_belongs_to_its_owner", "the run as root checks the owner"),

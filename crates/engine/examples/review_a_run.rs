@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let program = Argv::new(["sh", "-c", "echo hello > /workspace/greeting"])?;
     let on = BoxSpec { workspace: WorkspaceSpec::Directory(project.clone()), ..BoxSpec::default() };
     let spec = RunSpec { version: SpecVersion::default(), name: None, on, program, terminal: None };
-    let options = RunOptions { here: project.clone() };
+    let options = RunOptions { current_dir: project.clone() };
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let (input, output, error) = (null.as_fd(), null.as_fd(), null.as_fd());
     let streams = Streams { input, output, error, filter: &mut |_, _, _| (), stop: None };

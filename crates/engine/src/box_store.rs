@@ -29,7 +29,7 @@ use crate::agents::HomeFile;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
 use crate::scope::Scoped;
-use crate::store::lock::{self, CHANGE_TIMEOUT, Held, Rank, is_held};
+use crate::store::lock::{self, CHANGE_TIMEOUT, LockGuard, Rank, is_held};
 use crate::store::{Run, durable, is_empty};
 
 /// The user and group id that own the files of a box without a workspace, if Belljar runs as root.
@@ -46,7 +46,7 @@ pub struct NamedBox {
 #[derive(Debug)]
 #[must_use]
 pub struct ChangeLock {
-    _held: Held,
+    _held: LockGuard,
 }
 
 /// Returns the directory that contains the directories of all named boxes.
@@ -133,7 +133,7 @@ impl NamedBox {
     }
 
     fn lock_within(&self, timeout: Duration) -> Result<ChangeLock, EngineError> {
-        let held = match lock::wait(&self.dir.join("turn"), Rank::Box, timeout) {
+        let held = match lock::acquire(&self.dir.join("turn"), Rank::Box, timeout) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(no_box(self.name())); // another command removed the box
             }

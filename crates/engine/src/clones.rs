@@ -1,14 +1,14 @@
-//! Private clones of the user's repository, one per box, and the way back: objects on a ref.
+//! Private clones of the user's git repository, one per box, and the import of the box's commits.
 //!
 //! ```text
-//! look ──▶ Source ──clone──▶ boxes/NAME/repo      the user's objects, none of the user's configuration
+//! find_source ──▶ Source ──clone──▶ boxes/NAME/repo   the user's objects, not the user's configuration
 //! boxes/NAME/repo ──git in a sealed box──▶ pack ──checked on the host──▶ Work
-//! Work ──keep──▶ refs/belljar/work/NAME ──branch──▶ refs/heads/…
+//! Work ──save_work──▶ refs/belljar/work/NAME ──branch──▶ refs/heads/…
 //! ```
-//! **Invariant:** git never runs on the host in a repository that a box could write to. What is in one
-//! is read by a git in a sealed box, and what that says is a stream of bytes from a stranger: every
-//! object is checked before it reaches the user's repository. In the user's own repository no hook,
-//! filter, helper or monitor is ever started.
+//! **Invariant:** git never runs on the host in a repository that a box could write to. A git process in
+//! a sealed box reads such a repository. Its output is untrusted: the host checks every object before it
+//! reaches the user's repository. In the user's own repository Belljar never starts a hook, filter,
+//! helper or file system monitor.
 
 mod branch;
 mod changes;
@@ -20,10 +20,10 @@ mod source;
 mod work;
 
 pub use branch::{branch, default_branch};
-pub use changes::FileChange;
+pub use changes::{FileChange, FileChangeKind};
 pub use clone::{CloneSpec, Cloned, clone};
-pub use source::{Source, identity, look};
-pub use work::{Commit, DiffStyle, Work, diff, has_work, keep};
+pub use source::{Source, find_source, identity};
+pub use work::{Commit, DiffStyle, Work, diff, read_work, save_work};
 
 #[cfg(test)]
 mod tests;

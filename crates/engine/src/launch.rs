@@ -1,12 +1,12 @@
-//! Starting boxes: the only caller of [`belljar_box::start`].
+//! Starts boxes. No other module calls [`belljar_box::start`].
 //!
 //! ```text
 //! LaunchSpec ──launch──▶ Launched ──supervise──▶ Ended ──record──▶ RunResult
 //!      └─────prepare──▶ Prepared ──record──▶ Launched
 //! ```
-//! [`launch`] builds the box and records the run while the box is built; the program starts with
-//! [`Launched::supervise`]. [`prepare`] builds a box ahead of its task: its worker waits, and the run is
-//! recorded when the task arrives.
+//! [`launch`] builds the box and concurrently records the run; [`Launched::supervise`] starts the program.
+//! [`prepare`] builds a box before its task is known: the worker waits, and the run is recorded when the
+//! task arrives.
 
 pub mod disk;
 mod ended;
@@ -40,31 +40,31 @@ use crate::scope::Scoped;
 use crate::store::Run;
 
 pub use belljar_box::Stream;
-pub use disk::counter;
+pub use disk::disk_counter;
 pub use ended::Ended;
 use environment::environment;
 
-/// Everything that one box is started with.
+/// Everything that is needed to start one box.
 #[derive(Debug)]
 pub struct LaunchSpec {
-    /// The id of the run, and a random number that goes with it.
+    /// The id of the run, and the random number that was generated with it.
     pub id: (RunId, u32),
     pub purpose: Purpose,
     pub name: Option<RunName>,
     pub template: Template,
-    /// The files that the template comes from.
+    /// The configuration files that define the template.
     pub sources: Vec<Source>,
     pub argv: Vec<OsString>,
-    /// The command as records show it, where that is not `argv`.
-    pub shown: Option<Vec<String>>,
-    /// The worker, which runs instead of a program of the box.
+    /// The command line for the records, if it differs from `argv`.
+    pub recorded_argv: Option<Vec<String>>,
+    /// The descriptor of the worker program, which runs instead of a program in the box.
     pub worker: Option<OwnedFd>,
     pub workspace: Option<Workspace>,
-    /// The workspace as records name it.
+    /// The path and identity of the workspace, for the records.
     pub at: Option<WorkspaceAt>,
-    /// A home directory that outlives the run.
+    /// The persistent home directory of a named box.
     pub home: Option<HomeMount>,
-    /// Read-only files inside, which placeholders still go into.
+    /// Read-only files in the box, with their contents. Placeholders are inserted later.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     pub masks: Vec<Mask>,
     /// Whether more programs can be started in the box later.
@@ -72,16 +72,16 @@ pub struct LaunchSpec {
     pub terminal: Option<Terminal>,
     pub environment: Environment,
     pub network: Option<NetworkConfig>,
-    /// Restrictions that the operator lifted, for the record.
+    /// Sentences about restrictions that the operator lifted, for the ledger.
     pub remarks: Vec<String>,
-    /// Where output is kept until it is recorded. `None`: it is not recorded.
+    /// The directory for temporary copies of the output; `None` if the output is not recorded.
     pub output_dir: Option<PathBuf>,
     pub disk: Option<DiskLimit>,
-    /// When the start began.
-    pub began: Instant,
+    /// When the start of the box began.
+    pub start: Instant,
 }
 
-/// The terminal of a program: its size, and the value of `TERM`.
+/// The terminal of a program: its size and the value of `TERM`.
 #[derive(Clone, Debug)]
 pub struct Terminal {
     pub rows: u16,
@@ -89,32 +89,34 @@ pub struct Terminal {
     pub term: OsString,
 }
 
-/// The variables of a program.
+/// The environment variables of a program in a box.
 #[derive(Debug, Default)]
 pub enum Environment {
-    /// Those of every box, and those that the template names.
+    /// The default variables of every box and the variables of the template.
     #[default]
     OfTemplate,
-    /// Exactly these.
+    /// Exactly the given variables.
     Exactly(Vec<(OsString, OsString)>),
 }
 
-/// Directories whose size the disk limit counts.
+/// The directories whose size counts against the disk limit of a box.
 #[derive(Clone, Debug)]
 pub struct DiskLimit {
+    /// The directory on the file system that the box writes to.
     pub dir: PathBuf,
+    /// The directories whose size is counted.
     pub counted: Vec<PathBuf>,
 }
 
 impl DiskLimit {
-    /// The upper layer of an overlay.
+    /// Returns a disk limit that counts the upper layer of an overlay in `dir`.
     pub fn of_layers(dir: PathBuf) -> Self {
         Self { counted: vec![dir.join("upper")], dir }
     }
 }
 
 impl LaunchSpec {
-    /// A box with nothing beside its template.
+    /// Returns a spec for a box without workspace, network, terminal or other options.
     pub fn new(
         id: (RunId, u32),
         purpose: Purpose,
@@ -128,7 +130,7 @@ impl LaunchSpec {
             template,
             sources: Vec::new(),
             argv,
-            shown: None,
+            recorded_argv: None,
             worker: None,
             workspace: None,
             at: None,
@@ -142,10 +144,11 @@ impl LaunchSpec {
             remarks: Vec::new(),
             output_dir: None,
             disk: None,
-            began: Instant::now(),
+            start: Instant::now(),
         }
     }
 
+    /// Returns a tracing span with the id and purpose of the run.
     fn span(&self) -> Span {
         let (run, purpose) = (self.id.0, self.purpose);
         let span = error_span!("run", %run, %purpose, "box" = Empty);
@@ -155,16 +158,16 @@ impl LaunchSpec {
         span
     }
 
-    /// What is known about the run before its program starts.
+    /// Returns the record of the run before its program starts.
     pub fn record(&self) -> RunRecord {
-        let words = self.argv.iter().map(|word| word.to_string_lossy().into_owned());
+        let argv = self.argv.iter().map(|arg| arg.to_string_lossy().into_owned());
         RunRecord {
             id: self.id.0,
             name: self.name.clone(),
             created: self.id.0.millis(),
             workspace: self.at.clone(),
             mode: self.template.mode,
-            argv: self.shown.clone().unwrap_or_else(|| words.collect()),
+            argv: self.recorded_argv.clone().unwrap_or_else(|| argv.collect()),
             template: self.template.name.clone(),
             state: RunState::Running,
             review: Review::None,
@@ -173,9 +176,9 @@ impl LaunchSpec {
     }
 }
 
-/// What of a box is needed after it was built.
+/// The data of a box that is needed after the box was built.
 struct Built {
-    /// Has the ids of the run, for all events about it.
+    /// The tracing span with the ids of the run.
     span: Span,
     record: RunRecord,
     purpose: Purpose,
@@ -185,10 +188,10 @@ struct Built {
     remarks: Vec<String>,
     argv: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
-    outside: Option<BrokerHandle>,
-    tape: OutputRecorder,
+    broker: Option<BrokerHandle>,
+    output_recorder: OutputRecorder,
     disk: Option<(PathBuf, Box<DiskCounter<'static>>)>,
-    began: Instant,
+    start: Instant,
 }
 
 impl std::fmt::Debug for Built {
@@ -198,19 +201,19 @@ impl std::fmt::Debug for Built {
 }
 
 impl Built {
-    /// Everything up to the start, which can fail without leaving anything behind.
+    /// Prepares everything that is needed before a box is started. A failure leaves nothing behind.
     fn new(state: &Scoped, spec: LaunchSpec) -> Result<(Self, Request), EngineError> {
-        let (record, began) = (spec.record(), spec.began);
+        let (record, start) = (spec.record(), spec.start);
         let span = spec.span();
         let _entered = span.clone().entered();
         tracing::debug!(
             template = record.template,
             mode = %record.mode,
             net = %spec.template.net,
-            "launch begins"
+            "box is being started"
         );
         let LaunchSpec { id: (id, random), purpose, template, sources, argv, remarks, .. } = spec;
-        let outside = spec
+        let broker = spec
             .network
             .map(|network_config| network_config.open(id))
             .transpose()
@@ -224,21 +227,21 @@ impl Built {
         {
             env.push(("TERM".into(), term.clone()));
         }
-        let tape = match &spec.output_dir {
+        let output_recorder = match &spec.output_dir {
             Some(dir) => OutputRecorder::new(template.record, dir).kind(ErrorKind::CannotStart)?,
             None => OutputRecorder::none(),
         };
         let disk = match spec.disk {
             Some(DiskLimit { dir, counted }) => {
-                let count: Box<DiskCounter<'static>> =
-                    Box::new(counter(&counted).kind(ErrorKind::CannotStart)?);
-                Some((dir, count))
+                let counter: Box<DiskCounter<'static>> =
+                    Box::new(disk_counter(&counted).kind(ErrorKind::CannotStart)?);
+                Some((dir, counter))
             }
             None => None,
         };
         let mut files = spec.files;
-        let net = match &outside {
-            Some(outside) => Some(outside.request_with(state, &mut env, &mut files)?),
+        let net = match &broker {
+            Some(broker) => Some(broker.request_with(state, &mut env, &mut files)?),
             None => None,
         };
         let request = Request {
@@ -268,21 +271,22 @@ impl Built {
             remarks,
             argv,
             env,
-            outside,
-            tape,
+            broker,
+            output_recorder,
             disk,
-            began,
+            start,
         };
         Ok((built, request))
     }
 
-    fn plan(&self) -> RunIntent<'_> {
+    /// Returns the data about the run that is recorded before its program starts.
+    fn intent(&self) -> RunIntent<'_> {
         RunIntent {
             record: &self.record,
             purpose: self.purpose,
             caller: &self.caller,
             template: &self.template,
-            network: self.outside.as_ref().map(BrokerHandle::policy),
+            network: self.broker.as_ref().map(BrokerHandle::policy),
             sources: &self.sources,
             argv: &self.argv,
             env: &self.env,
@@ -291,30 +295,32 @@ impl Built {
     }
 }
 
-/// A box that is built and recorded. Its program waits.
+/// A box that is built and recorded. Its program is not started yet.
 #[derive(Debug)]
 pub struct Launched {
     built: Built,
-    running: BuiltBox,
+    built_box: BuiltBox,
     recorder: RunRecorder,
-    /// How long the start took, in microseconds.
+    /// The duration of the start, in microseconds.
     setup: u64,
 }
 
-/// A box whose worker waits for a task. Nothing is recorded yet.
+/// A box whose worker waits for a task. The run is not recorded yet.
 #[derive(Debug)]
 pub struct Prepared {
     built: Built,
-    running: BuiltBox,
+    built_box: BuiltBox,
     ledger: LedgerHandle,
 }
 
-/// Builds a box, and records its run while it is built.
+/// Builds a box and concurrently records its run. The program is not started yet.
 pub fn launch(state: &Scoped, spec: LaunchSpec) -> Result<Launched, EngineError> {
     launch_after(state, spec, || Ok(()))
 }
 
-/// The same. `ready` is called when everything that fails without a trace has worked, before the start.
+/// Builds a box as [`launch`] does, and calls `ready` before the box is started.
+///
+/// All steps that fail without leaving a record are done before `ready` is called.
 pub fn launch_after(
     state: &Scoped,
     spec: LaunchSpec,
@@ -323,60 +329,62 @@ pub fn launch_after(
     let (built, request) = Built::new(state, spec)?;
     ready()?;
     let _entered = built.span.clone().entered();
-    let plan = built.plan();
-    let begin = |layers: &[LayerState]| RunRecorder::begin(state, &plan, layers);
-    let mut begun = None;
-    let started = belljar_box::start(&request, |layers| begun = Some(begin(layers)));
-    let (mut running, recorder) = match (started.kind(ErrorKind::CannotStart), begun) {
-        (Ok((running, ())), Some(Ok(recorder))) => (running, recorder),
-        (Ok((running, ())), refused) => {
-            running.abandon();
-            let unrecorded =
-                || EngineError::message(ErrorKind::CannotStart, "the run is not on record");
-            tracing::warn!("run is not on record and is not started");
-            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
+    let intent = built.intent();
+    let record = |layers: &[LayerState]| RunRecorder::begin(state, &intent, layers);
+    let mut recorded = None;
+    let started = belljar_box::start(&request, |layers| recorded = Some(record(layers)));
+    let (mut built_box, recorder) = match (started.kind(ErrorKind::CannotStart), recorded) {
+        (Ok((built_box, ())), Some(Ok(recorder))) => (built_box, recorder),
+        (Ok((built_box, ())), unrecorded) => {
+            built_box.abandon();
+            let missing = || {
+                let text = "cannot start the run: it was not recorded in the ledger";
+                EngineError::message(ErrorKind::CannotStart, text)
+            };
+            tracing::warn!("run could not be recorded and is not started");
+            return Err(unrecorded.and_then(Result::err).unwrap_or_else(missing));
         }
-        (Err(failure), begun) => {
+        (Err(failure), recorded) => {
             tracing::warn!(kind = ?failure.kind(), "box could not be built");
-            // A start that failed is recorded too.
-            if let Ok(recorder) = begun.unwrap_or_else(|| begin(&[])) {
-                recorder.failed(failure.inner()).ok(); // the failure itself is what matters now
+            // A failed start is recorded as well.
+            if let Ok(recorder) = recorded.unwrap_or_else(|| record(&[])) {
+                recorder.failed(failure.inner()).ok(); // the caller gets the first error
             }
             return Err(failure);
         }
     };
-    let opened = built.outside.as_ref().map(|outside| outside.connect(&mut running)).transpose();
-    let opened = opened.context("open the network of the box").kind(ErrorKind::CannotStart);
-    if let Err(failure) = opened {
-        running.abandon();
-        recorder.failed(failure.inner()).ok(); // see above
+    let connected = built.broker.as_ref().map(|broker| broker.connect(&mut built_box)).transpose();
+    let connected = connected.context("cannot connect the box to its broker");
+    if let Err(failure) = connected.kind(ErrorKind::CannotStart) {
+        built_box.abandon();
+        recorder.failed(failure.inner()).ok(); // the caller gets the first error
         return Err(failure);
     }
-    let setup = micros(built.began);
-    tracing::info!(setup_micros = setup, "box is built and its run is on record");
-    Ok(Launched { built, running, recorder, setup })
+    let setup = elapsed_micros(built.start);
+    tracing::info!(setup_micros = setup, "box is built and its run is recorded");
+    Ok(Launched { built, built_box, recorder, setup })
 }
 
-/// Builds a box whose worker waits for a task.
+/// Builds a box whose worker waits for a task. The run is recorded when the task arrives.
 pub fn prepare(state: &Scoped, spec: LaunchSpec) -> Result<Prepared, EngineError> {
     let (built, request) = Built::new(state, spec)?;
     let _entered = built.span.clone().entered();
-    let (mut running, ledger) =
+    let (mut built_box, ledger) =
         belljar_box::start(&request, |_| record::open(state)).kind(ErrorKind::CannotStart)?;
     let ready = ledger.and_then(|ledger| {
-        built.outside.as_ref().map(|outside| outside.connect(&mut running)).transpose()?;
-        // It does nothing before it has its task, and by then the run is on record.
-        running.launch().context("start the worker")?;
+        built.broker.as_ref().map(|broker| broker.connect(&mut built_box)).transpose()?;
+        // The worker does nothing before it gets its task, and the run is recorded before that.
+        built_box.launch().context("cannot start the worker")?;
         Ok(ledger)
     });
     match ready.kind(ErrorKind::CannotStart) {
         Ok(ledger) => {
             tracing::info!("box waits for a task");
-            Ok(Prepared { built, running, ledger })
+            Ok(Prepared { built, built_box, ledger })
         }
         Err(failure) => {
             tracing::warn!(kind = ?failure.kind(), "box could not be prepared");
-            running.abandon();
+            built_box.abandon();
             Err(failure)
         }
     }
@@ -387,7 +395,7 @@ impl Prepared {
         self.built.record.id
     }
 
-    /// Has the ids of the run.
+    /// Returns the tracing span with the ids of the run.
     pub fn span(&self) -> Span {
         self.built.span.clone()
     }
@@ -396,48 +404,48 @@ impl Prepared {
         &self.built.remarks
     }
 
-    /// Removes the box. Nothing was run and nothing is recorded.
+    /// Removes the unused box. The run is not recorded.
     pub fn abandon(self) {
         let _entered = self.built.span.clone().entered();
         tracing::debug!("prepared box is removed unused");
-        self.running.abandon();
+        self.built_box.abandon();
     }
 
-    /// Records the task. `command` is what the ledger has as the command line.
+    /// Records the run in the ledger when its task is known. `command` is the recorded command line.
     pub fn record(
         self,
         command: Vec<String>,
         timeout: Option<Duration>,
     ) -> Result<Launched, EngineError> {
-        let Self { mut built, mut running, ledger } = self;
+        let Self { mut built, mut built_box, ledger } = self;
         let _entered = built.span.clone().entered();
-        built.began = Instant::now();
+        built.start = Instant::now();
         built.argv = command.iter().map(Into::into).collect();
         built.record.argv = command;
-        let recorder = match RunRecorder::begin_in(ledger, &built.plan(), running.layers()) {
+        let recorder = match RunRecorder::begin_in(ledger, &built.intent(), built_box.layers()) {
             Ok(recorder) => recorder,
             Err(failure) => {
-                running.abandon();
+                built_box.abandon();
                 return Err(failure);
             }
         };
-        running.set_timeout(timeout);
-        let setup = micros(built.began);
-        tracing::info!("task is on record");
-        Ok(Launched { built, running, recorder, setup })
+        built_box.set_timeout(timeout);
+        let setup = elapsed_micros(built.start);
+        tracing::info!("task is recorded");
+        Ok(Launched { built, built_box, recorder, setup })
     }
 }
 
-/// Decides what of a chunk is passed on: the stream, the chunk, and where to put what is.
+/// A filter for program output. Its arguments are the stream, a chunk, and a buffer for the bytes to pass on.
 pub type Filter<'a> = dyn FnMut(Stream, &[u8], &mut Vec<u8>) + 'a;
 
-/// Where the streams of a program lead.
+/// The descriptors that the standard streams of a program are connected to.
 pub struct Streams<'a> {
     pub input: BorrowedFd<'a>,
     pub output: BorrowedFd<'a>,
     pub error: BorrowedFd<'a>,
     pub filter: &'a mut Filter<'a>,
-    /// Ends the box at once when something is written here.
+    /// A descriptor that stops the box as soon as it is readable.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
@@ -456,66 +464,68 @@ impl Launched {
         &self.built.template
     }
 
-    pub const fn outside(&self) -> Option<&BrokerHandle> {
-        self.built.outside.as_ref()
+    pub const fn broker(&self) -> Option<&BrokerHandle> {
+        self.built.broker.as_ref()
     }
 
-    /// Has the ids of the run.
+    /// Returns the tracing span with the ids of the run.
     pub fn span(&self) -> Span {
         self.built.span.clone()
     }
 
-    /// The variables of the program.
+    /// Returns the environment variables of the program.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.built.env
     }
 
-    /// Where more programs are started.
-    pub fn exec_channel(&mut self) -> Option<ExecChannel> {
-        self.running.take_exec_channel()
+    /// Takes the channel for starting more programs in the box, if the box has one.
+    pub fn take_exec_channel(&mut self) -> Option<ExecChannel> {
+        self.built_box.take_exec_channel()
     }
 
-    /// The program's terminal, to change its size.
+    /// Returns the terminal of the program, for changing its size.
     pub fn terminal(&self) -> Option<OwnedFd> {
-        self.running.terminal().ok().flatten()
+        self.built_box.terminal().ok().flatten()
     }
 
-    /// Removes the box and records why its program was not started.
+    /// Removes the box and records the error that prevented the start of its program.
     pub fn abandon(self, error: &EngineError) {
         let _entered = self.built.span.clone().entered();
         tracing::warn!(kind = ?error.kind(), "program is not started");
-        self.running.abandon();
-        self.recorder.failed(error.inner()).ok(); // the failure itself is what matters now
+        self.built_box.abandon();
+        self.recorder.failed(error.inner()).ok(); // the caller has the first error
     }
 
-    /// Starts the program and waits for its end. `ended` is called at once when it is over.
+    /// Starts the program and waits until it ends. Calls `ended` as soon as the program has ended.
     pub fn supervise(
         self,
         state: &Scoped,
         streams: Streams<'_>,
         ended: impl FnOnce(),
     ) -> Result<Ended, EngineError> {
-        let Self { built, running, recorder, setup } = self;
-        let Built { span, record, template, outside, mut tape, mut disk, .. } = built;
+        let Self { built, built_box, recorder, setup } = self;
+        let Built { span, record, template, broker, mut output_recorder, mut disk, .. } = built;
         let _entered = span.clone().entered();
         tracing::info!("program starts");
         let Streams { input, output, error, filter, stop } = streams;
         let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| {
-            tape.write(stream, chunk);
+            output_recorder.write(stream, chunk);
             filter(stream, chunk, kept);
         };
-        let disk =
-            disk.as_mut().map(|(dir, count)| (dir.as_path(), &mut **count as &mut DiskCounter<'_>));
+        let disk = disk
+            .as_mut()
+            .map(|(dir, counter)| (dir.as_path(), &mut **counter as &mut DiskCounter<'_>));
         let supervision =
             Supervision { input, output, error, filter: Some(&mut filter), disk, stop };
-        let (finished, account) =
-            network::during(outside.as_ref(), recorder.ledger(), record.id, || {
-                running.supervise(supervision)
+        let (finished, network_summary) =
+            network::record_during(broker.as_ref(), recorder.ledger(), record.id, || {
+                built_box.supervise(supervision)
             });
         ended();
-        let (finished, remains) = finished.kind(ErrorKind::CannotStart).inspect_err(|failure| {
-            recorder.failed(failure.inner()).ok(); // the failure itself is what matters now
-        })?;
+        let (finished, teardown) =
+            finished.kind(ErrorKind::CannotStart).inspect_err(|failure| {
+                recorder.failed(failure.inner()).ok(); // the caller gets the first error
+            })?;
         tracing::info!(
             reason = finished.reason.name(),
             exit = finished.exit,
@@ -523,18 +533,18 @@ impl Launched {
             wall_micros = u64::try_from(finished.wall.as_micros()).unwrap_or(u64::MAX),
             "program ended"
         );
-        let policy = record::policy(&template, outside.as_ref().map(BrokerHandle::policy));
-        let outputs = tape.finish(recorder.ledger(), policy).unwrap_or_else(|error| {
+        let policy = record::policy(&template, broker.as_ref().map(BrokerHandle::policy));
+        let outputs = output_recorder.finish(recorder.ledger(), policy).unwrap_or_else(|error| {
             state.notice(&Notice::NotRecorded(format!(
-                "what the program wrote is not on record; how it ended will be: {error:#}"
+                "cannot record the output of the program; its exit status will be recorded: {error:#}"
             )));
             [None, None]
         });
         Ok(Ended {
             span,
             finished,
-            remains,
-            account,
+            teardown,
+            network_summary,
             recorder,
             policy,
             outputs,
@@ -545,13 +555,15 @@ impl Launched {
     }
 }
 
-fn micros(since: Instant) -> u64 {
+/// Returns the time since an instant, in microseconds.
+fn elapsed_micros(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The directories of the overlay, as the workspace's owner has them.
+/// Creates the directories of the overlay, with the owner and mode of the workspace.
 pub fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
-    let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+    let stat =
+        rustix::fs::fstat(&workspace.place).context("cannot read the identity of the workspace")?;
     let as_root = Privilege::of_this_process() == Privilege::Root;
     run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
     run.copy_mode(&workspace.path)?;
@@ -559,15 +571,16 @@ pub fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()
     Ok(())
 }
 
-/// Which workspace it is, and when it was looked at.
-pub fn at(workspace: &Workspace) -> anyhow::Result<WorkspaceAt> {
-    let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+/// Returns the path and identity of a workspace, and the current time of its file system.
+pub fn workspace_at(workspace: &Workspace) -> anyhow::Result<WorkspaceAt> {
+    let stat =
+        rustix::fs::fstat(&workspace.place).context("cannot read the identity of the workspace")?;
     let clock = belljar_workspace::file_clock();
     Ok(WorkspaceAt { path: workspace.path.clone(), dev: stat.st_dev, ino: stat.st_ino, clock })
 }
 
-/// Records the end, and removes what nobody needs.
-pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
+/// Saves the final record of a run and removes empty layers and old runs.
+pub fn finish_run(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
     run.record.state = RunState::Finished;
     run.record.result = result;
     if !run.record.review.is_pending() {
@@ -576,9 +589,9 @@ pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
     if let Err(error) = run.save() {
         state.failed(&error);
     }
-    // Now and then, so that the list of runs does not grow for ever.
+    // Prune in about one of 64 runs, so that the list of runs stays bounded.
     if run.id().millis().is_multiple_of(64) {
-        state.store().prune(state.clock().now()).ok(); // tried again by a later run
-        approvals::remove_old(state, approvals::RETENTION, false).ok(); // see above
+        state.store().prune(state.clock().now()).ok(); // a later run retries
+        approvals::remove_old(state, approvals::RETENTION, false).ok(); // a later run retries
     }
 }

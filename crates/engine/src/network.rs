@@ -1,4 +1,4 @@
-//! The network of a run: which rules, which secrets, and what was said of it in the end.
+//! The network of a run: its rules, its secrets, its broker and the summary of its requests.
 
 pub mod broker;
 
@@ -27,12 +27,13 @@ use broker::{
     Broker, BrokerControl, BrokerRecorder, NetworkSummary, SealedSecrets, UpstreamConfig,
 };
 
-/// The network of a box as the configuration describes it. It names no open file, so that it can be sent to
-/// the process that supervises the box.
+/// The network of a box as the configuration describes it.
+///
+/// It contains no open file, so that it can be sent to the supervisor of the box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkSpec {
     policy: Policy,
-    /// Files of certificates that the broker trusts beside those of the host.
+    /// Files with certificates that the broker trusts in addition to those of the host.
     roots: Vec<PathBuf>,
     name_servers: Vec<SocketAddr>,
     /// The command that prints the key of the vault, if the key is not in a file.
@@ -40,7 +41,7 @@ pub struct NetworkSpec {
 }
 
 impl NetworkSpec {
-    /// The network that a template asks for. `None`: it asks for none.
+    /// Returns the network that a template describes, or `None` for a template with `net = "none"`.
     pub fn of(
         template: &Template,
         config: &Config,
@@ -50,7 +51,7 @@ impl NetworkSpec {
         Ok((template.net != Net::None).then_some(spec))
     }
 
-    /// The network of a box whose rules can change, which is there even if it has no rule yet.
+    /// Returns the network of a box whose rules can change. It exists even if there is no rule yet.
     fn with_rules(
         template: &Template,
         config: &Config,
@@ -64,29 +65,30 @@ impl NetworkSpec {
         })
     }
 
-    /// Opens the files of its secrets and checks that its certificates exist.
+    /// Opens the files of the secrets and checks that the certificate files exist.
     pub fn open(self, state: &Scoped) -> Result<NetworkConfig, EngineError> {
         NetworkConfig::new(self, state, false)
     }
 }
 
-/// What a broker is started with.
+/// Everything that is needed to start a broker.
 #[derive(Debug)]
 pub struct NetworkConfig {
     policy: Policy,
-    beyond: UpstreamConfig,
+    upstream: UpstreamConfig,
     sealed: Option<SealedSecrets>,
     /// Whether the rules may change while the box runs.
-    changes: bool,
+    changeable: bool,
     clock: Clock,
-    /// What a broker is started from.
+    /// The program file that the broker is started from.
     program: PathBuf,
 }
 
-/// A broker that gets ready, and the box's side of it.
+/// A started broker, and the network settings of its box.
 #[derive(Debug)]
 pub struct BrokerHandle {
     broker: Broker,
+    /// The hash of the network policy.
     policy: Digest,
     ports: Vec<u16>,
     any_port: bool,
@@ -94,7 +96,7 @@ pub struct BrokerHandle {
 }
 
 impl NetworkConfig {
-    /// What the template asks for; none without a network.
+    /// Opens the network that a template describes, or returns `None` for `net = "none"`.
     pub fn of(
         template: &Template,
         config: &Config,
@@ -104,7 +106,7 @@ impl NetworkConfig {
         spec.map(|spec| spec.open(state)).transpose()
     }
 
-    /// What a named box has: always a broker, also one that knows no rule yet.
+    /// Opens the network of a named box. A named box always has a broker, even without any rule.
     pub fn of_box(
         template: &Template,
         config: &Config,
@@ -113,43 +115,44 @@ impl NetworkConfig {
         Self::new(NetworkSpec::with_rules(template, config, state.host())?, state, true)
     }
 
-    fn new(spec: NetworkSpec, state: &Scoped, changes: bool) -> Result<Self, EngineError> {
+    fn new(spec: NetworkSpec, state: &Scoped, changeable: bool) -> Result<Self, EngineError> {
         let NetworkSpec { policy, roots, name_servers, key_command } = spec;
         let sealed = SealedSecrets::open(state.home(), &policy, key_command.as_deref())?;
         for path in &roots {
             std::fs::metadata(path)
-                .with_context(|| format!("[tls] roots: {}", path.display()))
+                .with_context(|| format!("[tls] roots: cannot open {}", path.display()))
                 .kind(ErrorKind::Invalid)?;
         }
-        let beyond = UpstreamConfig { roots, name_servers };
+        let upstream = UpstreamConfig { roots, name_servers };
         let (clock, program) = (state.clock(), state.host().role_program().to_owned());
-        Ok(Self { policy, beyond, sealed, changes, clock, program })
+        Ok(Self { policy, upstream, sealed, changeable, clock, program })
     }
 
-    /// Starts the broker, which gets ready while the box is prepared.
+    /// Starts the broker. It prepares itself while the caller prepares the box.
     pub fn open(self, run: RunId) -> anyhow::Result<BrokerHandle> {
-        let Self { policy, beyond, sealed, changes, clock, program } = self;
-        // The presets and declarations that the template only names are part of this.
+        let Self { policy, upstream, sealed, changeable, clock, program } = self;
+        // The hash covers the content of presets and declarations, not only their names.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
         let ports = Rules::new(&policy).ports().into_iter().collect();
-        let full = policy.net == Net::Full;
-        let any_port = full || changes;
-        let passes = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
+        let any_port = policy.net == Net::Full || changeable;
+        let http_rules = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
         let trust_host_cas =
-            any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
+            any_port || http_rules.into_iter().any(|http| http.tls == Tls::Passthrough);
         let sealed = sealed.as_ref();
-        let broker = Broker::start(&program, run, policy, beyond, sealed, changes, clock)?;
+        let broker = Broker::start(&program, run, policy, upstream, sealed, changeable, clock)?;
         Ok(BrokerHandle { broker, policy: hash, ports, any_port, trust_host_cas })
     }
 }
 
 impl BrokerHandle {
-    /// The hash of what it may.
+    /// Returns the hash of the network policy of the box.
     pub const fn policy(&self) -> Digest {
         self.policy
     }
 
-    /// What the box is told, once the broker is ready; placeholders go into its environment.
+    /// Waits for the broker and returns the network settings for the box.
+    ///
+    /// Adds the placeholders of secrets to the environment `env`.
     pub fn request(
         &self,
         state: &Scoped,
@@ -158,22 +161,27 @@ impl BrokerHandle {
         self.request_with(state, env, &mut [])
     }
 
-    /// The same, with files of the box that placeholders go into as well.
+    /// Waits for the broker and returns the network settings for the box.
+    ///
+    /// Adds the placeholders of secrets to the environment `env` and to the files of the box.
     pub fn request_with(
         &self,
         state: &Scoped,
         env: &mut Vec<(OsString, OsString)>,
         files: &mut [(PathBuf, Vec<u8>)],
     ) -> Result<NetRequest, EngineError> {
-        let Hello { certificate, java, placeholders, remarks } =
-            self.broker.hello().context("prepare the broker").kind(ErrorKind::CannotStart)?;
+        let Hello { certificate, java, placeholders, remarks } = self
+            .broker
+            .hello()
+            .context("cannot prepare the broker")
+            .kind(ErrorKind::CannotStart)?;
         for remark in remarks {
             state.notice(&Notice::Broker(remark));
         }
-        fill(files, &placeholders);
+        insert_placeholders(files, &placeholders);
         for placeholder in placeholders {
             if let Some(name) = placeholder.env {
-                env.retain(|(known, _)| *known != *name);
+                env.retain(|(existing, _)| *existing != *name);
                 env.push((name.into(), placeholder.text.into()));
             }
         }
@@ -182,61 +190,67 @@ impl BrokerHandle {
         Ok(NetRequest { ports, any_port, trust })
     }
 
-    /// What changes the rules and answers the questions of this box from now on.
+    /// Returns the handle that changes the rules of the box and answers its requests for approval.
     pub fn control(&self, requests: BoxRequests) -> BrokerControl {
         self.broker.control(requests)
     }
 
-    /// Hands the sockets of a box that stands to the broker.
-    pub fn connect(&self, running: &mut BuiltBox) -> anyhow::Result<()> {
-        let sockets = running.take_sockets().context("a box without its sockets")?;
+    /// Sends the listening sockets of a built box to the broker.
+    pub fn connect(&self, built_box: &mut BuiltBox) -> anyhow::Result<()> {
+        let sockets = built_box.take_sockets().context("the box has no sockets for the broker")?;
         self.broker.open(sockets)
     }
 }
 
-/// Lets `work` happen while what the broker says goes on record.
-pub fn during<T>(
-    outside: Option<&BrokerHandle>,
+/// Runs `work`, and records the events of the broker in the ledger until `work` returns.
+///
+/// Stops the broker afterwards and returns the result of `work` with the summary of all requests.
+pub fn record_during<T>(
+    broker: Option<&BrokerHandle>,
     ledger: &LedgerHandle,
     run: RunId,
     work: impl FnOnce() -> T,
 ) -> (T, Option<NetworkSummary>) {
-    let Some(BrokerHandle { broker, .. }) = outside else { return (work(), None) };
+    let Some(BrokerHandle { broker, .. }) = broker else { return (work(), None) };
     std::thread::scope(|scope| {
         let span = Span::current();
-        let recording = |recorder: BrokerRecorder| {
-            scope.spawn(move || span.in_scope(|| recorder.work(ledger, run)))
+        let spawn = |recorder: BrokerRecorder| {
+            scope.spawn(move || span.in_scope(|| recorder.run(ledger, run)))
         };
-        let recorder = broker.recorder().map(recording);
-        let done = work();
-        broker.dismiss();
-        (done, recorder.ok().and_then(|recorder| recorder.join().ok()))
+        let recorder = broker.recorder().map(spawn);
+        let result = work();
+        broker.stop();
+        (result, recorder.ok().and_then(|recorder| recorder.join().ok()))
     })
 }
 
-/// Reports what was refused, and how to allow it.
-pub fn report(state: &Scoped, account: &NetworkSummary) {
+/// Sends notices about denied requests, with the way to allow them, and about alarms and failures.
+pub fn report(state: &Scoped, summary: &NetworkSummary) {
     let note = |text: String| state.notice(&Notice::Network(text));
-    let NetworkSummary { denied, more, alarms, is_dark, unrecorded, .. } = account;
+    let NetworkSummary { denied, more_denied, alarms, broker_gone, unrecorded, .. } = summary;
     for line in alarms {
         note(format!("alarm: {line}"));
     }
     for line in denied {
         note(format!("denied: {line}"));
     }
-    if *more > 0 {
-        note(format!("and {more} more were denied; `belljar net log --denied` lists them"));
+    if *more_denied > 0 {
+        note(format!(
+            "{more_denied} more requests were denied; `belljar net log --denied` lists them"
+        ));
     }
-    if *is_dark {
-        note("the broker ended before the box did: from then on it had no network".to_owned());
+    if *broker_gone {
+        note("the broker ended before the box: from then on the box had no network".to_owned());
     }
     if let Some(error) = unrecorded {
-        note(format!("requests could not be recorded, and were not made: {error}"));
+        note(format!(
+            "requests were refused because they could not be recorded in the ledger: {error}"
+        ));
     }
 }
 
-/// Puts placeholders into the files of a box: `{{placeholder:NAME}}`.
-fn fill(files: &mut [(PathBuf, Vec<u8>)], placeholders: &[Placeholder]) {
+/// Replaces `{{placeholder:NAME}}` in the files of a box by the placeholder of the secret NAME.
+fn insert_placeholders(files: &mut [(PathBuf, Vec<u8>)], placeholders: &[Placeholder]) {
     for (_, content) in files {
         let Ok(text) = std::str::from_utf8(content) else { continue };
         if !text.contains("{{placeholder:") {

@@ -1,4 +1,4 @@
-//! What a box may be given: its workspace, and what its template may not open.
+//! Checks which directories a box may use as workspace and which mounts it may have.
 
 pub mod explain;
 pub mod learn;
@@ -14,70 +14,78 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
 use crate::scope::Scoped;
 
-/// The directory that was named, or else the one we are in, unless that would give away a whole home.
+/// Opens the workspace of a box: the directory `requested`, or else the current directory.
+///
+/// The current directory is refused if it contains the user's home directory.
 pub fn choose_workspace(
     state: &Scoped,
-    here: &Path,
-    asked: Option<&Path>,
+    current_dir: &Path,
+    requested: Option<&Path>,
 ) -> Result<Workspace, EngineError> {
-    let workspace = open_workspace(state, asked.unwrap_or(here))?;
-    let whole_home = state.host().user_home().is_some_and(|home| home.starts_with(&workspace.path));
-    if whole_home && asked.is_none() {
+    let workspace = open_workspace(state, requested.unwrap_or(current_dir))?;
+    let contains_home =
+        state.host().user_home().is_some_and(|home| home.starts_with(&workspace.path));
+    if contains_home && requested.is_none() {
         return Err(invalid(format!(
-            "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
+            "the current directory {} contains your home directory with all its keys: change into a project directory, or use --workspace DIR or --no-workspace",
             workspace.path.display()
         )));
     }
     Ok(workspace)
 }
 
-/// Opens a directory that was named as a workspace.
-pub fn open_workspace(state: &Scoped, asked: &Path) -> Result<Workspace, EngineError> {
-    let (place, path) = belljar_box::open(asked).context("--workspace").kind(ErrorKind::Invalid)?;
+/// Opens a directory as the workspace of a box.
+///
+/// The root directory of the host and Belljar's state directory are refused.
+pub fn open_workspace(state: &Scoped, requested: &Path) -> Result<Workspace, EngineError> {
+    let (place, path) =
+        belljar_box::open(requested).context("--workspace").kind(ErrorKind::Invalid)?;
     if !path.is_dir() {
-        return Err(invalid(format!("--workspace {}: not a directory", asked.display())));
+        return Err(invalid(format!("--workspace {}: not a directory", requested.display())));
     }
     if path == Path::new("/") {
         return Err(invalid(
-            "the workspace cannot be the root of the host: choose a directory with --workspace",
+            "the workspace cannot be the root of the host (`/`): choose another directory with --workspace",
         ));
     }
     if path.starts_with(state.home()) {
         return Err(invalid(format!(
-            "--workspace {}: this is Belljar's own state",
+            "--workspace {}: the directory is part of Belljar's own state",
             path.display()
         )));
     }
     Ok(Workspace { place, path, layers: None, scratch: false })
 }
 
-/// A box that can write our own program could replace what confines the next one.
+/// Refuses a box that could write to the `belljar` program file.
+///
+/// Such a box could replace the program that isolates the next box.
 pub fn refuse_own_program(
     host: &HostEnv,
     template: &Template,
     workspace: Option<&Path>,
 ) -> Result<(), EngineError> {
-    let own = &host.own_program;
-    if !own.is_absolute() {
-        let text = "cannot find our own program, which no box may be able to write to";
+    let program = &host.own_program;
+    if !program.is_absolute() {
+        let text = "cannot find the path of the belljar program, so cannot check that no box can write to it";
         return Err(EngineError::message(ErrorKind::Broken, text));
     }
     let writable = template.mounts.iter().filter(|mount| mount.access() == Access::ReadWrite);
     if let Some(workspace) = workspace.filter(|_| template.mode == Mode::Direct)
-        && own.starts_with(workspace)
+        && program.starts_with(workspace)
     {
         return Err(invalid(format!(
-            "--mode direct: the box could replace {}; use overlay, or install it elsewhere",
-            own.display()
+            "--mode direct: the box could replace the program {}; use --mode overlay, or install belljar elsewhere",
+            program.display()
         )));
     }
     for mount in writable {
         let (_, real) =
             belljar_box::open(mount.source()).context("--mount").kind(ErrorKind::Invalid)?;
-        if own.starts_with(&real) {
+        if program.starts_with(&real) {
             return Err(invalid(format!(
-                "--mount {mount}: the box could replace {}",
-                own.display()
+                "--mount {mount}: the box could replace the program {}; mount it read-only",
+                program.display()
             )));
         }
     }

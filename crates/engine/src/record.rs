@@ -71,14 +71,14 @@ const DISK_IS_FULL: &str =
 
 /// Adds what to do to the reason why something is not on record.
 fn explained(error: RecordError) -> anyhow::Error {
-    let is_full = durable::is_full(&error);
+    let is_full = durable::is_disk_full(&error);
     let error = anyhow::Error::new(error);
     if is_full { error.context(DISK_IS_FULL) } else { error }
 }
 
 /// What helps against a ledger that must not be written to.
 fn advice(error: &OpenError) -> Option<&'static str> {
-    if durable::is_full(error) {
+    if durable::is_disk_full(error) {
         return Some(DISK_IS_FULL);
     }
     match error {

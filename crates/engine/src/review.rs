@@ -18,7 +18,7 @@ use crate::boxes::unapplied;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record;
 use crate::scope::Scoped;
-use crate::store::lock::{self, CHANGE_TIMEOUT, Held, Rank};
+use crate::store::lock::{self, CHANGE_TIMEOUT, LockGuard, Rank};
 use crate::store::{Run, is_empty};
 
 /// Finds the run to review: the latest run of a box, a run by its name or id prefix, or a default.
@@ -85,7 +85,7 @@ fn newest_of_directory(runs: Vec<Run>, current_dir: &Path) -> Result<Run, Engine
 #[derive(Debug)]
 #[must_use]
 pub struct ReviewLock {
-    _held: Held,
+    _held: LockGuard,
 }
 
 /// Waits for the lock for applying or discarding the changes of a run.
@@ -94,7 +94,7 @@ pub fn lock(run: &Run) -> Result<ReviewLock, EngineError> {
 }
 
 fn lock_within(run: &Run, timeout: Duration) -> Result<ReviewLock, EngineError> {
-    let held = lock::wait(&run.dir.join("review"), Rank::Review, timeout);
+    let held = lock::acquire(&run.dir.join("review"), Rank::Review, timeout);
     let held = held.context("cannot lock the run for a review").kind(ErrorKind::Broken)?;
     let held = held.ok_or_else(|| {
         let id = run.id();

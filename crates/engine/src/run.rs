@@ -1,4 +1,4 @@
-//! One program in a new box.
+//! Runs one program in a new box (`belljar run`).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,26 +21,27 @@ use crate::policy;
 use crate::scope::Scoped;
 use crate::store::Run;
 
-/// What a run is started with beside its spec.
+/// Options of a run that are not part of its spec.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Relative paths of templates begin here.
-    pub here: PathBuf,
+    /// The directory that relative paths in templates are resolved against.
+    pub current_dir: PathBuf,
 }
 
-/// A run whose box is built and recorded. Its program waits.
+/// A run whose box is built and recorded. Its program is not started yet.
 #[derive(Debug)]
 pub struct StartedRun {
     run: Run,
     launched: Launched,
-    /// The operator's file, which is read again before changes are applied.
+    /// The operator's configuration file, which is read again before changes are applied.
     config_file: Option<PathBuf>,
+    /// Whether the workspace is an overlay.
     has_layers: bool,
-    /// Held until the run is over.
+    /// The lock of the run, held until the run ends.
     _lock: File,
 }
 
-/// A run that is over.
+/// The result of a run that ended.
 #[derive(Debug)]
 pub struct RunEnd {
     pub result: RunResult,
@@ -48,34 +49,35 @@ pub struct RunEnd {
     pub ended_in_newline: bool,
 }
 
-/// What the configuration says about one run.
-struct Rules {
+/// The settings of one run, from the configuration and the spec.
+struct RunSettings {
     template: Template,
     sources: Vec<Source>,
     network: Option<NetworkConfig>,
     masks: Vec<Mask>,
 }
 
-/// Builds the box of a run, and records the run.
+/// Builds the box of a run and records the run in the ledger. The program is not started yet.
 pub fn start(
     state: &Scoped,
     spec: &RunSpec,
     options: &RunOptions,
 ) -> Result<StartedRun, EngineError> {
-    let began = Instant::now();
+    let start = Instant::now();
     let mut workspace = workspace(state, &spec.on.workspace)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.clone());
-    let Rules { template, sources, network, masks } = rules(state, spec, options, path.as_deref())?;
+    let RunSettings { template, sources, network, masks } =
+        settings(state, spec, options, path.as_deref())?;
     for layer in &template.weaken {
         state.notice(&Notice::LayerWeakened(*layer));
     }
     let overlay = template.mode != Mode::ReadOnly;
     let argv: Vec<OsString> = spec.program.words().to_vec();
     let mut launch = LaunchSpec::new(state.new_id()?, Purpose::Run, template, argv);
-    launch.began = began;
+    launch.start = start;
     launch.name = spec.name.clone();
     launch.sources = sources;
-    launch.at = workspace.as_ref().map(launch::at).transpose().kind(ErrorKind::Broken)?;
+    launch.at = workspace.as_ref().map(launch::workspace_at).transpose().kind(ErrorKind::Broken)?;
     launch.terminal = spec.terminal.map(|size| Terminal {
         rows: size.rows,
         columns: size.columns,
@@ -84,8 +86,8 @@ pub fn start(
     let created = state.store().create(launch.record());
     let (mut run, lock) = created.kind(ErrorKind::CannotStart)?;
     if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
-        let made = launch::prepare_layers(&run, workspace).kind(ErrorKind::CannotStart);
-        made.inspect_err(|_| launch::settle(&mut run, None, state))?;
+        let prepared = launch::prepare_layers(&run, workspace).kind(ErrorKind::CannotStart);
+        prepared.inspect_err(|_| launch::finish_run(&mut run, None, state))?;
         launch.disk = Some(DiskLimit::of_layers(run.dir.clone()));
     }
     launch.output_dir = Some(run.dir.clone());
@@ -98,20 +100,20 @@ pub fn start(
             Ok(StartedRun { run, launched, config_file, has_layers, _lock: lock })
         }
         Err(failure) => {
-            launch::settle(&mut run, None, state);
+            launch::finish_run(&mut run, None, state);
             Err(failure)
         }
     }
 }
 
 impl StartedRun {
-    /// Gives up before the program started.
+    /// Removes the box without starting the program, and records the error.
     pub fn abandon(mut self, state: &Scoped, error: &EngineError) {
         self.launched.abandon(error);
-        launch::settle(&mut self.run, None, state);
+        launch::finish_run(&mut self.run, None, state);
     }
 
-    /// Starts the program and waits for its end. `ended` is called at once when it is over.
+    /// Starts the program and waits until it ends. Calls `ended` as soon as the program has ended.
     pub fn supervise(
         self,
         state: &Scoped,
@@ -123,7 +125,7 @@ impl StartedRun {
         let mut ended = match launched.supervise(state, streams, ended) {
             Ok(ended) => ended,
             Err(failure) => {
-                launch::settle(&mut run, None, state);
+                launch::finish_run(&mut run, None, state);
                 return Err(failure);
             }
         };
@@ -138,22 +140,27 @@ impl StartedRun {
         ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match permissions(state, &run, config_file.as_deref()) {
-                Ok(now) => {
-                    changes::apply_in_direct_mode(&mut run, state, ended.recorder.ledger(), &now)
+                Ok(permissions) => {
+                    changes::apply_in_direct_mode(
+                        &mut run,
+                        state,
+                        ended.recorder.ledger(),
+                        &permissions,
+                    );
                 }
                 Err(error) => state.notice(&Notice::Failed(format!(
-                    "nothing was taken over; `belljar apply` tries again: {error:#}"
+                    "no changes were applied; try again with `belljar apply`: {error:#}"
                 ))),
             }
         }
-        launch::settle(&mut run, Some(result.clone()), state);
-        drop(ended.remains);
-        ended.account.iter().for_each(|account| network::report(state, account));
+        launch::finish_run(&mut run, Some(result.clone()), state);
+        drop(ended.teardown);
+        ended.network_summary.iter().for_each(|summary| network::report(state, summary));
         Ok(RunEnd { result, ended_in_newline: ended.finished.ended_in_newline })
     }
 }
 
-/// The permissions that are in force now, which may be others than at the start (threat C01).
+/// Reads the current permissions, which may have changed since the start of the run (threat C01).
 fn permissions(
     state: &Scoped,
     run: &Run,
@@ -164,30 +171,31 @@ fn permissions(
     Ok(config.permissions(&run.record.template))
 }
 
+/// Opens the workspace that a spec names.
 fn workspace(state: &Scoped, spec: &WorkspaceSpec) -> Result<Option<Workspace>, EngineError> {
     match spec {
         WorkspaceSpec::None => Ok(None),
         WorkspaceSpec::Directory(path) => policy::open_workspace(state, path).map(Some),
-        WorkspaceSpec::Clone { .. } => {
-            Err(invalid("`on.workspace`: a run has no clone; make a box with `belljar up --repo`"))
-        }
+        WorkspaceSpec::Clone { .. } => Err(invalid(
+            "`on.workspace`: a run cannot use a clone; create a box with `belljar up --repo`",
+        )),
     }
 }
 
-/// The template that the spec names, with the spec's own words on top.
-fn rules(
+/// Loads the configuration and combines the template of the spec with the overrides of the spec.
+fn settings(
     state: &Scoped,
     spec: &RunSpec,
     options: &RunOptions,
     workspace: Option<&Path>,
-) -> Result<Rules, EngineError> {
+) -> Result<RunSettings, EngineError> {
     let file = spec.on.config_file.as_deref().or(state.config_file());
     let (config, sources) = config::load_from(state.host(), file, workspace)?;
-    let known = config::template(&config, &spec.on.template)?;
-    let said = spec.on.overrides.clone();
-    let has_timeout = said.timeout.is_some();
+    let named = config::template(&config, &spec.on.template)?;
+    let overrides = spec.on.overrides.clone();
+    let has_timeout = overrides.timeout.is_some();
     let permissions = config.permissions(&spec.on.template);
-    let denied = agents::outfit(&OutfitRequest {
+    let outfit = agents::outfit(&OutfitRequest {
         agent: None,
         permissions: &permissions,
         state,
@@ -195,14 +203,14 @@ fn rules(
         has_host_programs: true,
         runs_agent: false,
     })?;
-    // What is allowed beyond the template is for agents, whose boxes stay.
-    let deny = Overrides { deny: denied.overrides.deny, ..Overrides::default() };
-    let template = known.with(deny).and_then(|it| it.with(said)).kind(ErrorKind::Invalid)?;
-    let mut template = template.anchored(&options.here, state.host().user_home().as_deref());
+    // Only the denied hosts of the outfit apply here. Its other permissions are for agents in named boxes.
+    let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };
+    let template = named.with(deny).and_then(|it| it.with(overrides)).kind(ErrorKind::Invalid)?;
+    let mut template = template.anchored(&options.current_dir, state.host().user_home().as_deref());
     if spec.terminal.is_some() && !has_timeout && template.limits == Template::default().limits {
-        template.limits.timeout = None; // a person may think for longer than ten minutes
+        template.limits.timeout = None; // a person at a terminal may need longer than ten minutes
     }
     policy::refuse_own_program(state.host(), &template, workspace)?;
     let network = NetworkConfig::of(&template, &config, state)?;
-    Ok(Rules { template, sources, network, masks: denied.masks })
+    Ok(RunSettings { template, sources, network, masks: outfit.masks })
 }

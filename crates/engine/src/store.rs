@@ -1,11 +1,11 @@
-//! Everything Belljar keeps: the directory layout, locks and their order, durable writes and the
-//! ledger handle each have a module here. This one has the runs: one directory per run.
+//! The state directory of Belljar. Submodules contain the directory layout, locks and their order,
+//! durable writes and the ledger handle. This module contains the runs: one directory per run.
 //!
 //! ```text
 //! $BELLJAR_HOME/runs/<id>/run.json       the record
-//!                         lock           held by the supervisor for as long as it lives
+//!                         lock           held by the supervisor while it lives
 //!                         upper/ work/   the overlay
-//!                         base/ changes.json apply.log trash/   what belljar-workspace keeps
+//!                         base/ changes.json apply.log trash/   files of belljar-workspace
 //! ```
 
 pub mod durable;
@@ -26,35 +26,35 @@ use belljar_model::{Review, RunId, RunRecord, RunState};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::store::layout::Layout;
 use crate::store::ledger::SharedLedger;
-use crate::store::lock::{GLANCE, is_held, take};
+use crate::store::lock::{PROBE_TIMEOUT, is_held, try_acquire};
 
-/// The state directory.
+/// The open state directory of one tenant.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// With every link resolved, so that it can be recognised inside a workspace.
+    /// The paths, with all symbolic links resolved, so that the directory is recognised in a workspace.
     layout: Layout,
     ledger: Arc<SharedLedger>,
 }
 
-/// One run that was recorded.
+/// A run with its directory and its record.
 #[derive(Debug)]
 pub struct Run {
     pub dir: PathBuf,
     pub record: RunRecord,
 }
 
-/// A record that cannot be read.
+/// A run whose record cannot be read, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damaged {
+pub struct DamagedRun {
     pub dir: PathBuf,
     pub why: String,
 }
 
-/// Records of runs that need nobody any more are kept up to this many.
-const KEPT_RECORDS: usize = 500;
+/// The maximum number of records of finished runs that are kept.
+const MAX_FINISHED_RUNS: usize = 500;
 
 impl Store {
-    /// Opens the state directory, making it if it is missing.
+    /// Opens the state directory, and creates it if it is missing.
     pub fn open(home: &Path) -> Result<Self, EngineError> {
         let opened = || -> io::Result<PathBuf> {
             DirBuilder::new()
@@ -64,8 +64,9 @@ impl Store {
             let (_, real) = belljar_box::open(home).map_err(io::Error::other)?;
             Ok(real)
         };
-        let opened = opened().map_err(|error| durable::explained(error, home));
-        let opened = opened.with_context(|| format!("open the state directory {}", home.display()));
+        let opened = opened().map_err(|error| durable::with_disk_full_hint(error, home));
+        let opened =
+            opened.with_context(|| format!("cannot open the state directory {}", home.display()));
         let layout = Layout::new(opened.kind(ErrorKind::Broken)?);
         layout.check()?;
         tracing::debug!(home = %layout.home().display(), "state directory is open");
@@ -73,66 +74,70 @@ impl Store {
         Ok(Self { layout, ledger })
     }
 
-    /// Where everything is kept.
+    /// Returns the paths in the state directory.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The state directory.
+    /// Returns the path of the state directory.
     pub fn home(&self) -> &Path {
         self.layout.home()
     }
 
-    /// The ledger, which is opened at its first use.
+    /// Returns the ledger, which is opened at its first use.
     pub(crate) const fn ledger(&self) -> &Arc<SharedLedger> {
         &self.ledger
     }
 
-    /// Makes the directory of a new run and takes its lock.
+    /// Creates the directory and the record of a new run, and locks the run.
     pub fn create(&self, record: RunRecord) -> anyhow::Result<(Run, File)> {
         let dir = self.layout.run(record.id);
         DirBuilder::new()
             .mode(0o700)
             .create(&dir)
-            .map_err(|error| durable::explained(error, &dir))
-            .with_context(|| format!("create {}", dir.display()))?;
-        let lock = File::create(dir.join("lock")).context("create the lock of the run")?;
-        anyhow::ensure!(take(&lock, GLANCE), "somebody else has the lock of the run");
+            .map_err(|error| durable::with_disk_full_hint(error, &dir))
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        let lock =
+            File::create(dir.join("lock")).context("cannot create the lock file of the run")?;
+        anyhow::ensure!(
+            try_acquire(&lock, PROBE_TIMEOUT),
+            "another process holds the lock of the new run"
+        );
         let run = Run { dir, record };
         let text = serde_json::to_vec(&run.record)?;
-        durable::write_soon(&run.dir, "run.json", &text).context("write run.json")?;
+        durable::write_unsynced(&run.dir, "run.json", &text).context("cannot write run.json")?;
         Ok((run, lock))
     }
 
-    /// Directories of runs whose record cannot be read, with the reason. A run that just begins is none.
-    pub fn damaged_runs(&self, now: SystemTime) -> anyhow::Result<Vec<Damaged>> {
-        let entries = fs::read_dir(self.layout.runs()).context("list the runs")?;
+    /// Returns the runs whose record cannot be read. A run that is just being created is not damaged.
+    pub fn damaged_runs(&self, now: SystemTime) -> anyhow::Result<Vec<DamagedRun>> {
+        let entries = fs::read_dir(self.layout.runs()).context("cannot list the runs")?;
         let dirs = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let damaged = |dir: PathBuf| {
             let why = format!("{:#}", Run::load(&dir).err()?);
-            let damaged = was_run(&dir) && is_old(&dir, now) && !is_locked(&dir);
-            damaged.then_some(Damaged { dir, why })
+            let damaged = has_content(&dir) && is_old(&dir, now) && !is_locked(&dir);
+            damaged.then_some(DamagedRun { dir, why })
         };
         Ok(dirs.filter_map(damaged).collect())
     }
 
-    /// All runs that can be read, newest first. The others are in [`Store::damaged_runs`].
+    /// Returns all runs with a readable record, newest first. See also [`Store::damaged_runs`].
     pub fn runs(&self) -> anyhow::Result<Vec<Run>> {
-        let entries = fs::read_dir(self.layout.runs()).context("list the runs")?;
+        let entries = fs::read_dir(self.layout.runs()).context("cannot list the runs")?;
         let mut runs: Vec<Run> =
             entries.filter_map(|entry| Run::load(&entry.ok()?.path()).ok()).collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
         Ok(runs)
     }
 
-    /// Forgets the oldest runs that nobody waits for, and what was killed before it was one.
+    /// Removes the oldest finished runs, and leftovers of killed processes.
     pub fn prune(&self, now: SystemTime) -> anyhow::Result<()> {
-        self.remove_stillborn(now)?;
+        self.remove_unrecorded(now)?;
         self.remove_ended_calls(now);
         let idle =
             |run: &Run| run.record.state != RunState::Running && !run.record.review.is_pending();
-        for run in self.runs()?.into_iter().filter(idle).skip(KEPT_RECORDS) {
-            belljar_workspace::discard(&run.dir).ok(); // a rest is tried again next time
+        for run in self.runs()?.into_iter().filter(idle).skip(MAX_FINISHED_RUNS) {
+            belljar_workspace::discard(&run.dir).ok(); // a failed removal is retried next time
             fs::remove_dir_all(&run.dir).ok();
         }
         Ok(())
@@ -140,56 +145,66 @@ impl Store {
 }
 
 impl Store {
-    /// Marks a run that has no directory of its own as one that is under way.
+    /// Marks a run without a directory, such as a call of a program, as running.
     pub fn mark_call(&self, id: RunId) -> anyhow::Result<CallMark> {
         let (dir, path) = (self.layout.calls(), self.layout.call(id));
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("mark a call")?;
-        let file = File::create_new(&path).context("mark a call")?;
-        anyhow::ensure!(take(&file, GLANCE), "somebody else has the mark of the call");
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .context("cannot create the directory of calls")?;
+        let file = File::create_new(&path).context("cannot create the mark of a call")?;
+        anyhow::ensure!(
+            try_acquire(&file, PROBE_TIMEOUT),
+            "another process holds the mark of the new call"
+        );
         Ok(CallMark { path, _file: file })
     }
 
-    /// Whether a call of this id is under way.
-    pub fn is_call(&self, id: RunId) -> bool {
+    /// Checks whether a call with this id is running.
+    pub fn is_call_running(&self, id: RunId) -> bool {
         is_held(&self.layout.call(id))
     }
 
-    /// Removes the marks of calls whose process was killed.
+    /// Removes the marks of calls whose processes were killed.
     fn remove_ended_calls(&self, now: SystemTime) {
         let Ok(entries) = fs::read_dir(self.layout.calls()) else { return };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             if is_old(&path, now) && !is_held(&path) {
-                fs::remove_file(&path).ok(); // tried again next time
+                fs::remove_file(&path).ok(); // a failed removal is retried next time
             }
         }
     }
 
-    /// Removes directories of runs that ended before their record was written. They hold nothing.
-    fn remove_stillborn(&self, now: SystemTime) -> anyhow::Result<()> {
-        let entries = fs::read_dir(self.layout.runs()).context("list the runs")?;
+    /// Removes the directories of runs that ended before their record was written.
+    fn remove_unrecorded(&self, now: SystemTime) -> anyhow::Result<()> {
+        let entries = fs::read_dir(self.layout.runs()).context("cannot list the runs")?;
         for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            if !was_run(&dir) && is_old(&dir, now) && !is_locked(&dir) {
-                fs::remove_dir_all(&dir).ok(); // a rest is tried again next time
+            if !has_content(&dir) && is_old(&dir, now) && !is_locked(&dir) {
+                fs::remove_dir_all(&dir).ok(); // a failed removal is retried next time
             }
         }
         Ok(())
     }
 }
 
-/// Whether a directory holds a record, readable or not, or something of a box. Layers are made after the
-/// record, so a directory without both belongs to a run that was killed before it began.
-fn was_run(dir: &Path) -> bool {
+/// Checks whether a directory contains a record or changes of a box.
+///
+/// Layers are created after the record. So a directory without both belongs to a run that was killed
+/// before it started.
+fn has_content(dir: &Path) -> bool {
     dir.join("run.json").symlink_metadata().is_ok() || !is_empty(&dir.join("upper"))
 }
 
-/// Whether a directory has been there for longer than it takes to begin a run.
+/// Checks whether a file or directory is older than the time that the start of a run takes.
 fn is_old(dir: &Path, now: SystemTime) -> bool {
-    const BEGUN: std::time::Duration = std::time::Duration::from_secs(10);
-    let made = dir.symlink_metadata().and_then(|meta| meta.modified());
-    made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > BEGUN))
+    const START_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+    let modified = dir.symlink_metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age > START_TIME))
 }
 
 impl Run {
+    /// Reads a run from its directory. A run whose supervisor was killed becomes `Interrupted`.
     pub fn load(dir: &Path) -> anyhow::Result<Self> {
         let text = fs::read(dir.join("run.json"))?;
         let mut record: RunRecord = serde_json::from_slice(&text)?;
@@ -202,60 +217,65 @@ impl Run {
         Ok(Self { dir: dir.to_owned(), record })
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record of the run atomically.
     pub fn save(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.record)?;
-        // Losing the record of a run that changed nothing costs its line in a list; the ledger has it.
+        // A run without changes needs no sync: if its record is lost, the ledger still has the run.
         let holds_changes = self.record.review.is_pending() || !is_empty(&self.dir.join("upper"));
         let written = match holds_changes {
             true => durable::write(&self.dir, "run.json", &text),
-            false => durable::write_soon(&self.dir, "run.json", &text),
+            false => durable::write_unsynced(&self.dir, "run.json", &text),
         };
-        written.with_context(|| format!("write run.json in {}", self.dir.display()))
+        written.with_context(|| format!("cannot write run.json in {}", self.dir.display()))
     }
 
-    /// Makes the directories of an overlay, owned as the workspace is when we are root.
+    /// Creates the directories of an overlay. As root, `owner` is the owner of the workspace.
     pub fn make_layers(&self, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
         for name in ["upper", "work"] {
             let path = self.dir.join(name);
             DirBuilder::new()
                 .mode(0o755)
                 .create(&path)
-                .with_context(|| format!("create {}", path.display()))?;
+                .with_context(|| format!("cannot create {}", path.display()))?;
         }
         if let Some((uid, gid)) = owner {
             for path in [self.dir.clone(), self.dir.join("upper"), self.dir.join("work")] {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))
-                    .with_context(|| format!("give {} to the workspace's owner", path.display()))?;
+                    .with_context(|| format!("cannot change the owner of {}", path.display()))?;
             }
         }
         Ok(())
     }
 
-    /// Makes the directory that overlayfs works in, if a copy of the rest came without it.
-    pub fn make_work(&self) -> anyhow::Result<()> {
+    /// Creates the work directory of the overlay if it is missing, as in a copy of a box.
+    pub fn make_work_dir(&self) -> anyhow::Result<()> {
         let (upper, work) = (self.dir.join("upper"), self.dir.join("work"));
         if work.is_dir() {
             return Ok(());
         }
-        DirBuilder::new().mode(0o755).create(&work).context("make `work`")?;
-        let owner = fs::metadata(&upper).context("look at `upper`")?;
+        DirBuilder::new()
+            .mode(0o755)
+            .create(&work)
+            .context("cannot create the directory `work`")?;
+        let owner =
+            fs::metadata(&upper).context("cannot read the owner of the directory `upper`")?;
         std::os::unix::fs::chown(&work, Some(owner.uid()), Some(owner.gid()))
-            .context("give `work` to the workspace's owner")
+            .context("cannot change the owner of the directory `work`")
     }
 
-    /// Removes an overlay that holds nothing. What is not empty stays and is pruned later.
+    /// Removes the directories of an empty overlay. A directory that is not empty stays.
     pub fn remove_layers(&self) {
         for name in ["upper", "work/work", "work"] {
-            fs::remove_dir(self.dir.join(name)).ok(); // see above
+            fs::remove_dir(self.dir.join(name)).ok(); // fails for a directory that is not empty
         }
     }
 
-    /// Copies mode of the workspace to the upper layer, which is what the box sees of it.
+    /// Copies the mode of the workspace directory to the upper layer, where the box sees it.
     pub fn copy_mode(&self, workspace: &Path) -> anyhow::Result<()> {
-        let mode = fs::metadata(workspace).context("look at the workspace")?.mode() & 0o777;
+        let mode = fs::metadata(workspace).context("cannot read the mode of the workspace")?.mode()
+            & 0o777;
         fs::set_permissions(self.dir.join("upper"), Permissions::from_mode(mode))
-            .context("set the mode of the upper layer")
+            .context("cannot set the mode of the upper layer")
     }
 
     pub fn id(&self) -> RunId {
@@ -263,7 +283,7 @@ impl Run {
     }
 }
 
-/// Says that a call is under way, for as long as its process lives.
+/// A file that marks a call as running while its process lives. Dropping the value removes the file.
 #[derive(Debug)]
 pub struct CallMark {
     path: PathBuf,
@@ -272,15 +292,16 @@ pub struct CallMark {
 
 impl Drop for CallMark {
     fn drop(&mut self) {
-        fs::remove_file(&self.path).ok(); // what is left is removed by `Store::prune`
+        fs::remove_file(&self.path).ok(); // `Store::prune` removes leftovers
     }
 }
 
+/// Checks whether a process holds the lock of a run.
 fn is_locked(dir: &Path) -> bool {
     is_held(&dir.join("lock"))
 }
 
-/// Whether a directory has no entry; one that is not there has none.
+/// Checks whether a directory is empty or missing.
 pub fn is_empty(dir: &Path) -> bool {
     fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
 }
@@ -292,11 +313,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_cannot_be_read_is_listed_as_damaged_and_kept() {
+    fn prune_keeps_a_run_with_an_unreadable_record_and_damaged_runs_lists_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let runs = store.layout().runs();
-        for name in ["torn", "unborn"] {
+        for name in ["torn", "unstarted"] {
             fs::create_dir(runs.join(name)).unwrap();
         }
         fs::write(runs.join("torn/run.json"), "{").unwrap();
@@ -306,6 +327,6 @@ mod tests {
         assert_eq!(damaged.len(), 1, "{damaged:?}");
         assert_eq!(damaged[0].dir, runs.join("torn"));
         assert!(runs.join("torn/run.json").exists());
-        assert!(!runs.join("unborn").exists(), "a run that never began is removed");
+        assert!(!runs.join("unstarted").exists(), "a run that never started is removed");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
         config: cli.config.as_deref(),
     };
     let spec = run_spec(args, size, invocation).kind(ErrorKind::Invalid)?;
-    let options = RunOptions { here: current_dir };
+    let options = RunOptions { current_dir };
     let started = run::start(&state, &spec, &options)?;
     let RunEnd { result, ended_in_newline } = supervise(&state, started, size.is_some())?;
     print_notes(&result, args);

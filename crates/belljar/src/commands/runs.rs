@@ -19,7 +19,7 @@ use belljar_engine::moment;
 use belljar_engine::record;
 use belljar_engine::review::list::{self, ListedRun};
 use belljar_engine::scope::Scoped;
-use belljar_engine::store::Damaged;
+use belljar_engine::store::DamagedRun;
 
 /// Runs `belljar runs`.
 pub(crate) fn run(args: &RunsArgs) -> Outcome {
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
         }
     }
     let now = state.clock().now();
-    for Damaged { dir, why } in state.store().damaged_runs(now).kind(ErrorKind::Broken)? {
+    for DamagedRun { dir, why } in state.store().damaged_runs(now).kind(ErrorKind::Broken)? {
         count += 1;
         let dir = display::safe(dir.as_os_str().as_encoded_bytes());
         if args.json {
@@ -181,7 +181,7 @@ fn open_intents(state: &Scoped) -> Result<Vec<OpenIntent>, EngineError> {
     kept.extend(box_store::runs(state));
     let is_running = |id| {
         kept.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
-            || state.store().is_call(id)
+            || state.store().is_call_running(id)
     };
     let rows = record::needs_attention(state, is_running).unwrap_or_else(|error| {
         print::note(

@@ -219,15 +219,15 @@ fn workspace_that_is_the_root_the_state_directory_or_a_file_is_refused() {
         "code --workspace / LAB/file",
     ]), @r##"
 $ belljar run --workspace / -- true
-belljar: the workspace cannot be the root of the host: choose a directory with --workspace
+belljar: the workspace cannot be the root of the host (`/`): choose another directory with --workspace
 [exit 2]
 
 $ belljar run --workspace LAB/state -- true
-belljar: --workspace [LAB]/state: this is Belljar's own state
+belljar: --workspace [LAB]/state: the directory is part of Belljar's own state
 [exit 2]
 
 $ belljar run --workspace LAB/state/runs -- true
-belljar: --workspace [LAB]/state/runs: this is Belljar's own state
+belljar: --workspace [LAB]/state/runs: the directory is part of Belljar's own state
 [exit 2]
 
 $ belljar run --workspace LAB/file -- true
@@ -235,19 +235,19 @@ belljar: --workspace [LAB]/file: not a directory
 [exit 2]
 
 $ belljar up a --workspace /
-belljar: the workspace cannot be the root of the host: choose a directory with --workspace
+belljar: the workspace cannot be the root of the host (`/`): choose another directory with --workspace
 [exit 2]
 
 $ belljar up a --workspace LAB/state
-belljar: --workspace [LAB]/state: this is Belljar's own state
+belljar: --workspace [LAB]/state: the directory is part of Belljar's own state
 [exit 2]
 
 $ belljar up a --repo LAB/state
-belljar: --repo: [LAB]/state is part of Belljar's own state
+belljar: --repo: [LAB]/state is part of Belljar's own state directory
 [exit 2]
 
 $ belljar code --workspace / LAB/file
-belljar: the workspace cannot be the root of the host: choose a directory with --workspace
+belljar: the workspace cannot be the root of the host (`/`): choose another directory with --workspace
 [exit 2]
 "##);
 }
@@ -300,49 +300,49 @@ BELLJAR_HOME= $ belljar ledger log
 belljar: BELLJAR_HOME must be an absolute path
 [exit 2]
 BELLJAR_HOME=/proc/belljar $ belljar run -- true
-belljar: open the state directory /proc/belljar: No such file or directory (os error 2)
+belljar: cannot open the state directory /proc/belljar: No such file or directory (os error 2)
 [exit 1]
 BELLJAR_HOME=/proc/belljar $ belljar list
-belljar: open the state directory /proc/belljar: No such file or directory (os error 2)
+belljar: cannot open the state directory /proc/belljar: No such file or directory (os error 2)
 [exit 1]
 BELLJAR_HOME=/proc/belljar $ belljar runs
-belljar: open the state directory /proc/belljar: No such file or directory (os error 2)
+belljar: cannot open the state directory /proc/belljar: No such file or directory (os error 2)
 [exit 1]
 BELLJAR_HOME=/proc/belljar $ belljar secret list
-belljar: open the state directory /proc/belljar: No such file or directory (os error 2)
+belljar: cannot open the state directory /proc/belljar: No such file or directory (os error 2)
 [exit 1]
 BELLJAR_HOME=/proc/belljar $ belljar ledger log
-belljar: open the state directory /proc/belljar: No such file or directory (os error 2)
+belljar: cannot open the state directory /proc/belljar: No such file or directory (os error 2)
 [exit 1]
 BELLJAR_HOME=LAB/file $ belljar run -- true
-belljar: open the state directory [LAB]/file: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file $ belljar list
-belljar: open the state directory [LAB]/file: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file $ belljar runs
-belljar: open the state directory [LAB]/file: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file $ belljar secret list
-belljar: open the state directory [LAB]/file: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file $ belljar ledger log
-belljar: open the state directory [LAB]/file: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file/below $ belljar run -- true
-belljar: open the state directory [LAB]/file/below: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file/below: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file/below $ belljar list
-belljar: open the state directory [LAB]/file/below: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file/below: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file/below $ belljar runs
-belljar: open the state directory [LAB]/file/below: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file/below: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file/below $ belljar secret list
-belljar: open the state directory [LAB]/file/below: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file/below: Not a directory (os error 20)
 [exit 1]
 BELLJAR_HOME=LAB/file/below $ belljar ledger log
-belljar: open the state directory [LAB]/file/below: Not a directory (os error 20)
+belljar: cannot open the state directory [LAB]/file/below: Not a directory (os error 20)
 [exit 1]
 without HOME $ belljar list
 belljar: cannot find the state directory: neither BELLJAR_HOME nor HOME is set; set one of them

@@ -22,7 +22,7 @@ fn a33_locked_down_broker_is_denied_every_operation_it_does_not_need() {
     let needed = [
         "make a TCP socket",
         "make a UDP socket over IPv6",
-        "wait for many",
+        "create an epoll instance",
         "get random bytes",
         "get memory",
     ];

@@ -327,13 +327,13 @@ methods = ["GET"]
 paths = ["/pool/*"]
 
 # learnt from run ID of DAY
-# only its name was asked for, so reading is allowed; run and learn again to narrow it
+# only the name was resolved, so the rule allows reading; run and learn again to narrow it
 [[template.default.allow]]
 host = "only-a-name.example"
 methods = ["GET", "HEAD"]
 
 # learnt from run ID of DAY
-# PRIVATE: this opens a machine of your own network
+# PRIVATE: this rule opens a machine in your private network
 [[template.default.allow]]
 host = "10.1.2.3"
 ports = [8443]

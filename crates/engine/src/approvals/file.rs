@@ -389,6 +389,6 @@ impl ApprovalFiles {
     }
 
     fn create<T: Serialize>(&self, name: &str, record: &T) -> io::Result<bool> {
-        durable::create(&self.dir, name, &serde_json::to_vec_pretty(record)?)
+        durable::create_new(&self.dir, name, &serde_json::to_vec_pretty(record)?)
     }
 }

@@ -33,7 +33,7 @@ pub fn create(
             (BoxWorkspace::Directory { path }, None)
         }
         WorkspaceSpec::Clone { repo, .. } => {
-            (BoxWorkspace::Nothing, Some(clones::look(state, repo)?))
+            (BoxWorkspace::Nothing, Some(clones::find_source(state, repo)?))
         }
     };
     let create =
@@ -100,7 +100,7 @@ pub fn clone_again(
     next: &Path,
 ) -> Result<(), EngineError> {
     let owner = box_store::owner_of(&named_box.dir.join("repo"));
-    let source = clones::look(state, &at.path)?;
+    let source = clones::find_source(state, &at.path)?;
     let into = next.join("repo");
     let ground = clone(state, &source, &named_box.record.spec, named_box.name(), (&into, owner))?;
     let record = BoxRecord { ground, ..named_box.record.clone() };

@@ -82,7 +82,7 @@ fn overlay(state: &Scoped, named_box: &NamedBox) -> Option<Unapplied> {
 
 /// Describes the commits and files of a private clone that the user's repository does not have.
 fn cloned(state: &Scoped, named_box: &NamedBox, at: &RepoAt) -> Option<Unapplied> {
-    match clones::has_work(state, named_box.name(), at, &named_box.dir.join("repo")) {
+    match clones::read_work(state, named_box.name(), at, &named_box.dir.join("repo")) {
         Ok(work) => {
             work.and_then(|work| work.would_lose()).map(|description| Unapplied { description })
         }

@@ -1,4 +1,4 @@
-//! A branch of the user's that shows the work of a box.
+//! Creates or moves a branch in the user's repository so that it contains the commits of a box.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,79 +11,83 @@ use super::git::Git;
 use super::work::Work;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
-/// The name of a box as the last part of a ref. Some names of boxes cannot be one; `%` is in none.
-pub(super) fn part(name: &BoxName) -> String {
+/// Returns the name of a box in a form that is valid as the last component of a git ref.
+///
+/// Dots that git does not allow there become `%2e`. Box names never contain `%`.
+pub(super) fn ref_component(name: &BoxName) -> String {
     let name = name.as_str();
-    let has_lock = std::path::Path::new(name).extension().is_some_and(|end| end == "lock");
-    match name.contains("..") || name.ends_with('.') || has_lock {
+    let is_lock = std::path::Path::new(name).extension().is_some_and(|end| end == "lock");
+    match name.contains("..") || name.ends_with('.') || is_lock {
         true => name.replace('.', "%2e"),
         false => name.to_owned(),
     }
 }
 
-/// The branch that the work of a box is put on when no other is named.
+/// Returns the branch that receives the commits of a box when the caller names no branch.
 pub fn default_branch(name: &BoxName) -> String {
-    format!("belljar/{}", part(name))
+    format!("belljar/{}", ref_component(name))
 }
 
-/// Makes the branch `name`, or moves it forward, to where `work` ends. The work must have been kept
-/// before. Never moves a branch that somebody has checked out, nor one that would lose a commit.
+/// Creates the branch `name` in the user's repository at the last commit of `work`, or fast-forwards it.
+///
+/// Call [`super::save_work`] first. A branch that is checked out, or that would lose a commit, is refused.
 pub fn branch(at: &RepoAt, work: &Work, name: &str) -> Result<(), EngineError> {
-    let git = work.incoming.plain(&at.git_dir).owned_by(&at.git_dir).kind(ErrorKind::Broken)?;
+    let git =
+        work.incoming.user_git(&at.git_dir).as_owner_of(&at.git_dir).kind(ErrorKind::Broken)?;
     let full = format!("refs/heads/{name}");
-    let is_name =
-        !name.starts_with('-') && name != "HEAD" && git.agrees(&["check-ref-format", &full]);
-    if !is_name {
-        return Err(invalid(format!("--branch: {name:?} cannot be the name of a branch")));
+    let is_valid =
+        !name.starts_with('-') && name != "HEAD" && git.succeeds(&["check-ref-format", &full]);
+    if !is_valid {
+        return Err(invalid(format!("--branch: {name:?} is not a valid branch name")));
     }
-    let old = git.ask(&["rev-parse", "--verify", "-q", &full]);
-    if let Some(place) = in_use(&git, &at.git_dir, &full) {
+    let old = git.query(&["rev-parse", "--verify", "-q", &full]);
+    if let Some(checkout) = checkout_of(&git, &at.git_dir, &full) {
         return Err(invalid(format!(
-            "--branch: {name:?} is checked out in {}; name another, and merge it there",
-            place.display()
+            "--branch: {name:?} is checked out in {}; choose another branch and merge it there",
+            checkout.display()
         )));
     }
     if old.as_ref() == Some(&work.tip) {
         return Ok(());
     }
     if let Some(old) = &old
-        && !git.agrees(&["merge-base", "--is-ancestor", old, &work.tip])
+        && !git.succeeds(&["merge-base", "--is-ancestor", old, &work.tip])
     {
         return Err(invalid(format!(
-            "--branch: {name:?} has commits that this work is not based on; name another branch"
+            "--branch: {name:?} has commits that the work of the box is not based on; choose another branch"
         )));
     }
-    // The value that it has now, or none: whoever was faster is not overruled.
+    // git compares with the old value, so that a concurrent update of the branch is not overwritten.
     let zero = "0".repeat(work.tip.len());
     let expected = old.unwrap_or(zero);
     let message = "belljar: work of a box";
     let args = ["update-ref", "--no-deref", "-m", message, &full, &work.tip, &expected];
-    git.bytes(&args)
-        .with_context(|| format!("make the branch {name:?}"))
+    git.output(&args)
+        .with_context(|| format!("cannot create or move the branch {name:?}"))
         .kind(ErrorKind::Broken)?;
     Ok(())
 }
 
-/// The checkout that a branch belongs to at present, also in the middle of a rebase.
-fn in_use(git: &Git, common: &Path, full: &str) -> Option<PathBuf> {
-    if let Some(place) = git.ask(&["for-each-ref", "--format=%(worktreepath)", full]) {
-        return Some(place.into());
+/// Returns the directory in which a branch is checked out, also during a rebase or bisect.
+fn checkout_of(git: &Git, common: &Path, full: &str) -> Option<PathBuf> {
+    if let Some(path) = git.query(&["for-each-ref", "--format=%(worktreepath)", full]) {
+        return Some(path.into());
     }
-    // One without a commit is not listed.
+    // git does not list a branch without a commit, so read the files of each worktree.
     let names = ["HEAD", "rebase-merge/head-name", "rebase-apply/head-name"];
-    let others = fs::read_dir(common.join("worktrees")).into_iter().flatten();
-    let others = others.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_bare = git.ask(&["rev-parse", "--is-bare-repository"]).is_some_and(|it| it == "true");
-    let own = (!is_bare).then(|| common.to_owned());
+    let worktrees = fs::read_dir(common.join("worktrees")).into_iter().flatten();
+    let worktrees = worktrees.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_bare = git.query(&["rev-parse", "--is-bare-repository"]).is_some_and(|it| it == "true");
+    let main = (!is_bare).then(|| common.to_owned());
     let bisected = |dir: &Path| {
         fs::read_to_string(dir.join("BISECT_START"))
             .is_ok_and(|name| format!("refs/heads/{}", name.trim_end()) == full)
     };
-    own.into_iter().chain(others).find(|dir| {
-        let says = |name: &&str| {
+    main.into_iter().chain(worktrees).find(|dir| {
+        let names_branch = |name: &&str| {
             let text = fs::read_to_string(dir.join(name)).unwrap_or_default();
             text.trim_end().trim_start_matches("ref: ") == full
         };
-        names.iter().any(says) || bisected(dir)
+        names.iter().any(names_branch) || bisected(dir)
     })
 }

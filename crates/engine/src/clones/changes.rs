@@ -1,4 +1,5 @@
-//! What the work of a box changes, file by file, with the same marks as `apply` (threats C01 to C11).
+//! Lists the files that the commits of a box change, and marks risky ones as `apply` does (threats C01
+//! to C11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -10,24 +11,24 @@ use belljar_model::risky;
 use belljar_workspace::{RelPath, leads_out};
 use serde::Serialize;
 
-use super::git::{Git, LIST};
+use super::git::{Git, MAX_OUTPUT};
 
-/// One path that is not as it was.
+/// One file that differs between the first and the last commit of a box's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileChange {
-    /// In the bytes of a stranger; `display::safe` shows it.
+    /// The path in the repository. A hostile box chose it: print it with `display::safe` only.
     pub path: PathBuf,
-    pub kind: Kind,
-    /// Why somebody should look twice, in plain words.
+    pub kind: FileChangeKind,
+    /// Why a person should review the file, as text; `None` if the file is not risky.
     pub risky: Option<String>,
-    /// Why a rule of the user's keeps it out, in plain words.
+    /// Which rule of the user forbids this change, as text; `None` if no rule does.
     pub denied: Option<String>,
 }
 
-/// In what way.
+/// The way in which a file was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FileChangeKind {
     Added,
     Modified,
     Deleted,
@@ -35,7 +36,7 @@ pub enum Kind {
     TypeChanged,
 }
 
-impl Kind {
+impl FileChangeKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -47,18 +48,19 @@ impl Kind {
     }
 }
 
-const LINK: &[u8] = b"120000";
-const PROGRAM: &[u8] = b"100755";
-const REPOSITORY: &[u8] = b"160000";
-const NOTHING: &[u8] = b"000000";
+const SYMLINK_MODE: &[u8] = b"120000";
+const EXECUTABLE_MODE: &[u8] = b"100755";
+const SUBMODULE_MODE: &[u8] = b"160000";
+const ABSENT_MODE: &[u8] = b"000000";
 
-/// No target of a link that a kernel takes is longer.
-const LONGEST_TARGET: u64 = 4096;
-/// So many directories are looked at for planted repositories; in more, the names alone count.
-const LOOKED_AT: usize = 64;
+/// The maximum length of a symbolic link target that Linux accepts, in bytes.
+const MAX_TARGET_LEN: u64 = 4096;
+/// The maximum number of directories that are searched for planted bare repositories. Further suspects are
+/// reported by their names alone.
+const MAX_INSPECTED_DIRS: usize = 64;
 
-/// One line of git's raw diff.
-struct Entry {
+/// One entry of git's raw diff output.
+struct RawEntry {
     old_mode: Vec<u8>,
     new_mode: Vec<u8>,
     old: Vec<u8>,
@@ -66,94 +68,102 @@ struct Entry {
     path: Vec<u8>,
 }
 
-/// All that is different between two trees.
-pub(super) fn between(git: &Git, base: &str, tip: &str) -> anyhow::Result<Vec<FileChange>> {
-    // A few objects can stand for billions of files, which a comparison would hold in memory first.
-    git.bytes(&["ls-tree", "-r", "-z", "--name-only", tip])
-        .context("list the files of the work")?;
+/// Returns all files that differ between the commits `base` and `tip`.
+pub(super) fn changed_files(git: &Git, base: &str, tip: &str) -> anyhow::Result<Vec<FileChange>> {
+    // A few objects can describe billions of files, and a comparison would hold all of them in memory. So
+    // list the files first: the output of the list is limited.
+    git.output(&["ls-tree", "-r", "-z", "--name-only", tip])
+        .context("cannot list the files in the last commit of the box")?;
     let args = ["diff-tree", "-r", "-z", "--raw", "--full-index", "--no-renames", base, tip, "--"];
-    let entries = entries(&git.bytes(&args).context("compare the work with what it began with")?)?;
-    let targets = targets(git, &entries)?;
+    let entries = parse_raw(
+        &git.output(&args).context("cannot compare the first and the last commit of the box")?,
+    )?;
+    let targets = link_targets(git, &entries)?;
     let bare = bare_repositories(git, tip, &entries)?;
-    let change = |entry: &Entry| FileChange {
+    let change = |entry: &RawEntry| FileChange {
         path: PathBuf::from(OsString::from_vec(entry.path.clone())),
         kind: entry.kind(),
-        risky: risk(entry, &targets, &bare),
+        risky: risk_of(entry, &targets, &bare),
         denied: None,
     };
     Ok(entries.iter().map(change).collect())
 }
 
-fn entries(raw: &[u8]) -> anyhow::Result<Vec<Entry>> {
+/// Parses the output of `git diff-tree --raw -z`.
+fn parse_raw(raw: &[u8]) -> anyhow::Result<Vec<RawEntry>> {
+    const BAD_DIFF: &str = "cannot parse the output of `git diff-tree`";
     let mut fields = raw.split(|byte| *byte == 0);
     let mut entries = Vec::new();
     while let Some(meta) = fields.next().filter(|meta| !meta.is_empty()) {
-        let mut words = meta.strip_prefix(b":").unwrap_or_default().split(|byte| *byte == b' ');
-        let mut word = || words.next().map(<[u8]>::to_vec).context("git compares in no known way");
-        let (old_mode, new_mode, old, new) = (word()?, word()?, word()?, word()?);
-        let path = fields.next().context("git compares in no known way")?.to_vec();
-        entries.push(Entry { old_mode, new_mode, old, new, path });
+        let mut values = meta.strip_prefix(b":").unwrap_or_default().split(|byte| *byte == b' ');
+        let mut value = || values.next().map(<[u8]>::to_vec).context(BAD_DIFF);
+        let (old_mode, new_mode, old, new) = (value()?, value()?, value()?, value()?);
+        let path = fields.next().context(BAD_DIFF)?.to_vec();
+        entries.push(RawEntry { old_mode, new_mode, old, new, path });
     }
     Ok(entries)
 }
 
-impl Entry {
-    fn kind(&self) -> Kind {
+impl RawEntry {
+    fn kind(&self) -> FileChangeKind {
         let type_of = |mode: &[u8]| mode.get(..2).map(<[u8]>::to_vec);
         match (self.old_mode.as_slice(), self.new_mode.as_slice()) {
-            (NOTHING, _) => Kind::Added,
-            (_, NOTHING) => Kind::Deleted,
-            (old, new) if type_of(old) != type_of(new) => Kind::TypeChanged,
-            _ if self.old == self.new => Kind::ModeChanged,
-            _ => Kind::Modified,
+            (ABSENT_MODE, _) => FileChangeKind::Added,
+            (_, ABSENT_MODE) => FileChangeKind::Deleted,
+            (old, new) if type_of(old) != type_of(new) => FileChangeKind::TypeChanged,
+            _ if self.old == self.new => FileChangeKind::ModeChanged,
+            _ => FileChangeKind::Modified,
         }
     }
 }
 
-/// The first reason to look twice.
-fn risk(
-    entry: &Entry,
+/// Returns the first reason why a person should review a change; `None` if there is none.
+fn risk_of(
+    entry: &RawEntry,
     targets: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     bare: &BTreeSet<Vec<u8>>,
 ) -> Option<String> {
     let path = entry.path.as_slice();
-    let is_link = entry.new_mode == LINK;
+    let is_link = entry.new_mode == SYMLINK_MODE;
     let by_name = if is_link { risky::classify_link(path) } else { risky::classify(path) };
     if let Some(rule) = by_name {
         return Some(rule.why.to_owned());
     }
-    if bare.iter().any(|top| within(path, top)) {
-        let planted = risky::bare_repository([&b"HEAD"[..], b"objects"]);
-        return planted.map(|rule| rule.why.to_owned());
+    if bare.iter().any(|top| is_below(path, top)) {
+        let rule = risky::bare_repository([&b"HEAD"[..], b"objects"]);
+        return rule.map(|rule| rule.why.to_owned());
     }
-    if entry.new_mode == REPOSITORY {
-        return Some(
-            "a repository of its own, of which only the name of a commit comes along".into(),
-        );
+    if entry.new_mode == SUBMODULE_MODE {
+        return Some("a submodule, of which only the commit id is copied".into());
     }
-    if entry.new_mode == PROGRAM && entry.old_mode != PROGRAM {
+    if entry.new_mode == EXECUTABLE_MODE && entry.old_mode != EXECUTABLE_MODE {
         return Some("a new executable file".into());
     }
     if is_link {
         let target = targets.get(&entry.new).and_then(Option::as_deref);
-        let out = match (RelPath::new(path), target) {
+        let leaves = match (RelPath::new(path), target) {
             (Ok(path), Some(target)) => leads_out(&path, target),
             _ => true,
         };
-        return out.then(|| "a symbolic link that leads out of the workspace".into());
+        return leaves.then(|| "a symbolic link that leads out of the workspace".into());
     }
     None
 }
 
-fn within(path: &[u8], top: &[u8]) -> bool {
+/// Checks whether a path is below the directory `top`; an empty `top` is the root of the repository.
+fn is_below(path: &[u8], top: &[u8]) -> bool {
     top.is_empty() || path.strip_prefix(top).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// What the new links say, by the name of the object; none for one that is too long.
-fn targets(git: &Git, entries: &[Entry]) -> anyhow::Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>> {
+/// Reads the targets of new symbolic links, by object id; `None` for a target that is too long.
+fn link_targets(
+    git: &Git,
+    entries: &[RawEntry],
+) -> anyhow::Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>> {
+    const BAD_OBJECT: &str = "cannot parse the output of `git cat-file`";
     let links: BTreeSet<&[u8]> = entries
         .iter()
-        .filter(|entry| entry.new_mode == LINK)
+        .filter(|entry| entry.new_mode == SYMLINK_MODE)
         .map(|entry| entry.new.as_slice())
         .collect();
     let mut targets: BTreeMap<_, _> = links.iter().map(|link| (link.to_vec(), None)).collect();
@@ -163,37 +173,44 @@ fn targets(git: &Git, entries: &[Entry]) -> anyhow::Result<BTreeMap<Vec<u8>, Opt
     let list = |names: &[&[u8]]| [names.join(&b'\n'), b"\n".to_vec()].concat();
     let all: Vec<&[u8]> = links.into_iter().collect();
     let sizes = ["cat-file", "--batch-check=%(objectname) %(objectsize)"];
-    let sizes = git.answer(&sizes, &list(&all), LIST)?;
+    let sizes = git.output_with_input(&sizes, &list(&all), MAX_OUTPUT)?;
     let small = |line: &[u8]| {
         let line = std::str::from_utf8(line).ok()?;
         let (name, size) = line.split_once(' ')?;
-        (size.parse::<u64>().ok()? <= LONGEST_TARGET).then(|| name.as_bytes().to_vec())
+        (size.parse::<u64>().ok()? <= MAX_TARGET_LEN).then(|| name.as_bytes().to_vec())
     };
     let small: Vec<Vec<u8>> = sizes.split(|byte| *byte == b'\n').filter_map(small).collect();
     let small: Vec<&[u8]> = small.iter().map(Vec::as_slice).collect();
-    let read =
-        git.answer(&["cat-file", "--batch=%(objectname) %(objectsize)"], &list(&small), LIST);
-    let read = read.context("read where links lead")?;
+    let read = git.output_with_input(
+        &["cat-file", "--batch=%(objectname) %(objectsize)"],
+        &list(&small),
+        MAX_OUTPUT,
+    );
+    let read = read.context("cannot read the targets of symbolic links")?;
     let mut rest = read.as_slice();
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
         let (head, body) = rest.split_at(end);
         let head = std::str::from_utf8(head).unwrap_or_default();
-        let Some((name, size)) = head.split_once(' ') else { bail!("git reads in no known way") };
-        let size: usize = size.parse().context("git reads in no known way")?;
-        let content = body.get(1..=size).context("git reads in no known way")?;
+        let Some((name, size)) = head.split_once(' ') else { bail!(BAD_OBJECT) };
+        let size: usize = size.parse().context(BAD_OBJECT)?;
+        let content = body.get(1..=size).context(BAD_OBJECT)?;
         targets.insert(name.as_bytes().to_vec(), Some(content.to_vec()));
         rest = body.get(size + 2..).unwrap_or_default();
     }
     Ok(targets)
 }
 
-/// The directories that git would take for repositories, of those that something changed in.
-fn bare_repositories(git: &Git, tip: &str, entries: &[Entry]) -> anyhow::Result<BTreeSet<Vec<u8>>> {
+/// Returns the directories with changes that git would treat as bare repositories.
+fn bare_repositories(
+    git: &Git,
+    tip: &str,
+    entries: &[RawEntry],
+) -> anyhow::Result<BTreeSet<Vec<u8>>> {
     let mut suspects = BTreeSet::new();
-    for entry in entries.iter().filter(|entry| entry.new_mode != NOTHING) {
+    for entry in entries.iter().filter(|entry| entry.new_mode != ABSENT_MODE) {
         let mut top = 0;
         for part in entry.path.split(|byte| *byte == b'/') {
-            // By itself it is neither; with the other beside it, it would be.
+            // A directory is a bare repository only with both names: complete the pair to test one name.
             let is_head = risky::bare_repository([part, b"objects"]).is_some();
             let is_store = risky::bare_repository([part, b"HEAD"]).is_some();
             if is_head || is_store {
@@ -205,26 +222,30 @@ fn bare_repositories(git: &Git, tip: &str, entries: &[Entry]) -> anyhow::Result<
     }
     let mut found = BTreeSet::new();
     for (index, dir) in suspects.into_iter().enumerate() {
-        if index >= LOOKED_AT || is_bare(git, tip, &dir)? {
+        if index >= MAX_INSPECTED_DIRS || is_bare(git, tip, &dir)? {
             found.insert(dir);
         }
     }
     Ok(found)
 }
 
+/// Checks whether git would treat a directory of the commit `tip` as a bare repository.
 fn is_bare(git: &Git, tip: &str, dir: &[u8]) -> anyhow::Result<bool> {
     let tree = [format!("{tip}:").into_bytes(), dir.to_vec()].concat();
     let tree = OsString::from_vec(tree);
     let args = ["ls-tree", "-z", "--name-only"].map(OsString::from);
-    let names = git.bytes(&[args.as_slice(), &[tree]].concat())?;
+    let names = git.output(&[args.as_slice(), &[tree]].concat())?;
     let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     Ok(risky::bare_repository(names).is_some())
 }
 
-/// The bytes of a path, for rules that are written with `/`.
+/// Sets [`FileChange::denied`] of every change to the result of `rule` for its path.
 pub(super) fn deny(changes: &mut [FileChange], rule: &dyn Fn(&Path) -> Option<String>) {
     for change in changes {
-        debug_assert!(!change.path.as_os_str().as_bytes().is_empty(), "git names no empty path");
+        debug_assert!(
+            !change.path.as_os_str().as_bytes().is_empty(),
+            "git never lists an empty path"
+        );
         change.denied = rule(&change.path);
     }
 }

@@ -1,9 +1,9 @@
-//! Makes the private clone of a box: the objects of one branch and a checkout, nothing else.
+//! Creates the private clone of a box: the objects of one branch and a checkout.
 //!
-//! No hard links and no alternates, so that nothing the box does reaches the user's objects. No
-//! remote, hook or setting of the user's comes along. The user's checkout is compared with the commit
-//! by the *clone's* git directory, whose configuration is ours: filters and monitors that the user's
-//! names are never started.
+//! The clone uses no hard links and no alternates, so that a box cannot reach the user's objects. It gets
+//! no remote, hook or setting of the user. The user's checkout is compared with its commit through the
+//! git directory of the *clone*, whose configuration Belljar wrote: filters and file system monitors that
+//! the user's configuration names are never started.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -20,57 +20,61 @@ use super::git::Git;
 use super::source::{Head, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
-/// What the clone should be.
+/// The options for a new private clone.
 #[derive(Clone, Copy, Debug)]
 pub struct CloneSpec<'a> {
-    /// Another branch, tag or commit than the one that is checked out.
+    /// The branch, tag or commit to clone; `None` for the commit that is checked out.
     pub branch: Option<&'a str>,
-    /// Whether what is not committed comes along.
+    /// Whether uncommitted changes of the user's checkout are copied into the clone.
     pub uncommitted: bool,
     pub identity: &'a Identity,
     /// The name of the box.
     pub name: &'a BoxName,
 }
 
-/// A clone that was made.
+/// The result of [`clone`]: a new private clone.
 #[derive(Debug)]
 pub struct Cloned {
     pub at: RepoAt,
-    /// What is different from what one might expect, one sentence each.
+    /// Sentences for the user about differences between the clone and the user's checkout.
     pub remarks: Vec<String>,
 }
 
-/// Where a clone begins.
+/// The branch and commit that a new clone starts from.
 struct StartPoint {
+    /// The name of the branch in the clone.
     branch: String,
+    /// The commit id; `None` for a repository without commits.
     commit: Option<String>,
 }
 
-/// Makes a clone in `into`, which must not exist yet or be empty. If we are root, it is `owner`'s then.
+/// Creates a private clone of `source` in the directory `into`, which must be missing or empty.
+///
+/// If this process is root, all files of the clone are given to `owner`.
 pub fn clone(
     source: &Source,
-    wish: &CloneSpec<'_>,
+    spec: &CloneSpec<'_>,
     into: &Path,
     owner: Option<(u32, u32)>,
 ) -> Result<Cloned, EngineError> {
     let mut remarks = source.remarks.clone();
-    let start = start(source, wish, &mut remarks)?;
+    let start = start_point(source, spec, &mut remarks)?;
     let is_head = match &source.head {
         Head::Branch { commit, .. } | Head::Detached { commit } => {
             start.commit.as_ref() == Some(commit)
         }
         Head::Unborn { .. } => start.commit.is_none(),
     };
-    if wish.uncommitted && (!is_head || source.checkout.is_none()) {
+    if spec.uncommitted && (!is_head || source.checkout.is_none()) {
         return Err(invalid(
-            "--uncommitted goes with what is checked out: leave out `--branch`, or check that branch out first",
+            "--uncommitted works only with the commit that is checked out: omit `--branch`, or check out that branch first",
         ));
     }
-    let maker = CloneBuilder { source, wish, into, start: &start };
-    let base = maker.make(is_head, &mut remarks).kind(ErrorKind::Broken)?;
+    let builder = CloneBuilder { source, spec, into, start: &start };
+    let base = builder.build(is_head, &mut remarks).kind(ErrorKind::Broken)?;
     let is_root = rustix::process::geteuid().is_root();
     if let Some(owner) = owner.filter(|_| is_root) {
-        give_away(into, owner).kind(ErrorKind::Broken)?;
+        change_owner(into, owner).kind(ErrorKind::Broken)?;
     }
     let at = RepoAt {
         path: source.path().to_owned(),
@@ -78,22 +82,22 @@ pub fn clone(
         from: start.commit,
         base,
         branch: start.branch,
-        identity: wish.identity.clone(),
+        identity: spec.identity.clone(),
     };
     Ok(Cloned { at, remarks })
 }
 
-/// Finds the commit to begin at, and how its branch is called in the box.
-fn start(
+/// Returns the commit that the clone starts from, and the name of its branch in the box.
+fn start_point(
     source: &Source,
-    wish: &CloneSpec<'_>,
+    spec: &CloneSpec<'_>,
     remarks: &mut Vec<String>,
 ) -> Result<StartPoint, EngineError> {
-    let own = default_branch(wish.name);
-    let Some(named) = wish.branch else {
+    let default = default_branch(spec.name);
+    let Some(named) = spec.branch else {
         if source.jj_store {
             return Err(invalid(
-                "this jj repository has no `.git` beside it: name a bookmark with `--branch` (`jj git export` shows it to git)",
+                "this jj repository has no `.git` directory beside `.jj`: choose a bookmark with `--branch` (run `jj git export` first)",
             ));
         }
         return Ok(match &source.head {
@@ -102,19 +106,28 @@ fn start(
             }
             Head::Detached { commit } => {
                 let short = commit.get(..12).unwrap_or(commit);
-                remarks
-                    .push(format!("no branch is checked out: the box begins at {short}, on {own}"));
-                StartPoint { branch: own, commit: Some(commit.clone()) }
+                remarks.push(format!(
+                    "no branch is checked out: the box starts at commit {short}, on the branch {default}"
+                ));
+                StartPoint { branch: default, commit: Some(commit.clone()) }
             }
             Head::Unborn { name } => {
-                remarks.push("the repository has no commit yet: the box begins with none".into());
+                remarks.push(
+                    "the repository has no commits: the clone in the box has none either".into(),
+                );
                 StartPoint { branch: name.clone(), commit: None }
             }
         });
     };
     let git = source.git();
     let commit = |name: &str| {
-        git.ask(&["rev-parse", "--verify", "-q", "--end-of-options", &format!("{name}^{{commit}}")])
+        git.query(&[
+            "rev-parse",
+            "--verify",
+            "-q",
+            "--end-of-options",
+            &format!("{name}^{{commit}}"),
+        ])
     };
     if let Some(commit) = commit(&format!("refs/heads/{named}")) {
         return Ok(StartPoint { branch: named.to_owned(), commit: Some(commit) });
@@ -127,32 +140,33 @@ fn start(
     };
     let found = Some(named).filter(|named| !named.starts_with('-')).and_then(commit);
     let commit = found.ok_or_else(unknown)?;
-    let full = git.ask(&["rev-parse", "--symbolic-full-name", "--end-of-options", named]);
+    let full = git.query(&["rev-parse", "--symbolic-full-name", "--end-of-options", named]);
     let remote =
         full.as_deref().and_then(|full| full.lines().last()?.strip_prefix("refs/remotes/"));
     let branch = remote.and_then(|rest| Some(rest.split_once('/')?.1.to_owned()));
     Ok(StartPoint {
-        branch: branch.filter(|name| name != "HEAD").unwrap_or(own),
+        branch: branch.filter(|name| name != "HEAD").unwrap_or(default),
         commit: Some(commit),
     })
 }
 
+/// Builds one private clone, step by step.
 struct CloneBuilder<'a> {
     source: &'a Source,
-    wish: &'a CloneSpec<'a>,
+    spec: &'a CloneSpec<'a>,
     into: &'a Path,
     start: &'a StartPoint,
 }
 
 impl CloneBuilder<'_> {
-    /// Returns the commit that the box begins with.
-    fn make(&self, is_head: bool, remarks: &mut Vec<String>) -> anyhow::Result<Option<String>> {
+    /// Creates the clone and returns the commit that the box starts with.
+    fn build(&self, is_head: bool, remarks: &mut Vec<String>) -> anyhow::Result<Option<String>> {
         let git_dir = self.init()?;
         let clone = Git::at(&self.source.program, &git_dir);
         if let Some(commit) = &self.start.commit {
             self.fetch(&clone, &git_dir, commit)?;
             let name = format!("refs/heads/{}", self.start.branch);
-            clone.bytes(&["update-ref", &name, commit])?;
+            clone.output(&["update-ref", &name, commit])?;
         }
         let base = match &self.source.checkout {
             Some(checkout) if is_head => self.uncommitted(&git_dir, checkout, remarks)?,
@@ -162,33 +176,33 @@ impl CloneBuilder<'_> {
         Ok(base)
     }
 
-    /// An empty repository with our settings.
+    /// Creates an empty repository with Belljar's settings and returns its git directory.
     fn init(&self) -> anyhow::Result<PathBuf> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(self.into)
-            .context("make the clone")?;
+            .context("cannot create the directory of the clone")?;
         let outside =
             Git::in_dir(&self.source.program, self.into).var("GIT_DEFAULT_REF_FORMAT", "files");
         let format = format!("--object-format={}", self.source.format);
-        outside.bytes(&["init", "-q", "--template=", &format, "-b", &self.start.branch, "."])?;
+        outside.output(&["init", "-q", "--template=", &format, "-b", &self.start.branch, "."])?;
         let git_dir = self.into.join(".git");
         let clone = Git::at(&self.source.program, &git_dir);
         let mut settings: Vec<(String, std::ffi::OsString)> = [
-            ("user.name", self.wish.identity.name()),
-            ("user.email", self.wish.identity.email()),
+            ("user.name", self.spec.identity.name()),
+            ("user.email", self.spec.identity.email()),
             ("commit.gpgSign", "false"),
             ("tag.gpgSign", "false"),
         ]
         .map(|(key, value)| (key.to_owned(), value.into()))
         .to_vec();
-        let of_files = self.source.file_settings()?.into_iter();
-        settings.extend(of_files.filter(|(key, _)| {
+        let file_settings = self.source.file_settings()?.into_iter();
+        settings.extend(file_settings.filter(|(key, _)| {
             matches!(key.as_str(), "core.autocrlf" | "core.eol" | "core.safecrlf")
         }));
         for (key, value) in settings {
-            clone.bytes(&[
+            clone.output(&[
                 OsStr::new("config"),
                 OsStr::new("--local"),
                 OsStr::new(&key),
@@ -198,65 +212,67 @@ impl CloneBuilder<'_> {
         Ok(git_dir)
     }
 
-    /// Copies the history of one commit.
+    /// Copies the history of one commit from the user's repository into the clone.
     fn fetch(&self, clone: &Git, git_dir: &Path, commit: &str) -> anyhow::Result<()> {
-        if let Some(cut) = self.source.shallow_file()? {
-            fs::write(git_dir.join("shallow"), cut)
-                .context("write where the history is cut off")?;
+        if let Some(shallow) = self.source.shallow_file()? {
+            fs::write(git_dir.join("shallow"), shallow)
+                .context("cannot write the file `shallow` of the clone")?;
         }
         let sent = self.source.git().send_pack(&[commit.to_owned()], clone);
         sent.with_context(|| {
             let keys = r"^remote\..*\.(promisor|partialclonefilter)$";
-            let partial = self.source.git().agrees(&["config", "--get-regexp", keys]);
+            let partial = self.source.git().succeeds(&["config", "--get-regexp", keys]);
             if partial {
-                "this is a partial clone, and not all of its objects are here; `git fetch --refetch` with no filter gets them"
+                "cannot copy the history: the repository is a partial clone and lacks objects; run `git fetch --refetch` without a filter"
             } else {
-                "copy the history of the repository"
+                "cannot copy the history of the repository"
             }
         })
     }
 
-    /// Says what in the user's checkout is not committed; if that is wanted, makes a commit of it in the
-    /// clone. The user's index, branches and files stay as they are.
+    /// Reports uncommitted changes of the user's checkout, and commits them in the clone if requested.
+    ///
+    /// Returns the commit that the box starts with. The user's index, branches and files do not change.
     fn uncommitted(
         &self,
         git_dir: &Path,
         checkout: &Path,
         remarks: &mut Vec<String>,
     ) -> anyhow::Result<Option<String>> {
-        let compare = Compare::new(self.source, git_dir, checkout)?;
-        let changed = compare.changed()?;
+        let comparison = Comparison::new(self.source, git_dir, checkout)?;
+        let changed = comparison.changed()?;
         let (nested, changed): (Vec<Vec<u8>>, Vec<Vec<u8>>) =
             changed.into_iter().partition(|path| path.ends_with(b"/"));
         if !nested.is_empty() {
             remarks.push(format!(
-                "{} not in the box: {}",
-                count(nested.len(), "nested repository is", "nested repositories are"),
-                names(&nested)
+                "the box does not contain {}: {}",
+                count(nested.len(), "nested repository", "nested repositories"),
+                path_list(&nested)
             ));
         }
         if changed.is_empty() {
             return Ok(self.start.commit.clone());
         }
-        if !self.wish.uncommitted {
+        if !self.spec.uncommitted {
             remarks.push(format!(
-                "{} not in the box; `--uncommitted` takes them along",
-                count(changed.len(), "changed file is", "changed files are")
+                "uncommitted changes of {} are not in the box; use `--uncommitted` to copy them",
+                count(changed.len(), "file", "files")
             ));
             return Ok(self.start.commit.clone());
         }
-        let commit = compare.commit(&changed, self.start.commit.as_deref(), self.wish.identity)?;
+        let commit =
+            comparison.commit(&changed, self.start.commit.as_deref(), self.spec.identity)?;
         let name = format!("refs/heads/{}", self.start.branch);
-        Git::at(&self.source.program, git_dir).bytes(&["update-ref", &name, &commit])?;
+        Git::at(&self.source.program, git_dir).output(&["update-ref", &name, &commit])?;
         remarks.push(format!(
-            "{} in the box, as the commit {}",
-            count(changed.len(), "changed file is", "changed files are"),
+            "uncommitted changes of {} are in the box as the commit {}",
+            count(changed.len(), "file", "files"),
             commit.get(..12).unwrap_or(&commit)
         ));
         Ok(Some(commit))
     }
 
-    /// Puts the files there, and says which of them are not what they seem.
+    /// Checks out the commit `base` in the clone, and reports submodules, git-lfs files and a shallow history.
     fn check_out(
         &self,
         clone: &Git,
@@ -265,8 +281,8 @@ impl CloneBuilder<'_> {
     ) -> anyhow::Result<()> {
         let Some(base) = base else { return Ok(()) };
         let clone = clone.clone().checkout(self.into).var("GIT_LITERAL_PATHSPECS", "0");
-        clone.bytes(&["read-tree", "--reset", "-u", base])?;
-        let staged = clone.bytes(&["ls-files", "-s", "-z"])?;
+        clone.output(&["read-tree", "--reset", "-u", base])?;
+        let staged = clone.output(&["ls-files", "-s", "-z"])?;
         let submodules: Vec<Vec<u8>> = staged
             .split(|byte| *byte == 0)
             .filter(|entry| entry.starts_with(b"160000 "))
@@ -274,54 +290,60 @@ impl CloneBuilder<'_> {
             .collect();
         if !submodules.is_empty() {
             remarks.push(format!(
-                "{} empty in the box: {}",
-                count(submodules.len(), "submodule is", "submodules are"),
-                names(&submodules)
+                "the box contains only empty directories for {}: {}",
+                count(submodules.len(), "submodule", "submodules"),
+                path_list(&submodules)
             ));
         }
-        let pointers = clone.bytes(&["ls-files", "-z", "--", ":(attr:filter=lfs)"])?;
+        let pointers = clone.output(&["ls-files", "-z", "--", ":(attr:filter=lfs)"])?;
         let pointers = pointers.split(|byte| *byte == 0).filter(|path| !path.is_empty()).count();
         if pointers > 0 {
-            let files = count(pointers, "file of git-lfs is", "files of git-lfs are");
-            remarks.push(format!("{files} in the box as pointers, without their content"));
+            let files = count(pointers, "git-lfs file", "git-lfs files");
+            remarks.push(format!("the box contains only the pointers of {files}, not the content"));
         }
         if self.source.shallow {
-            remarks.push("the history is cut off as in your own clone".into());
+            remarks.push(
+                "the history in the box is incomplete, because your own clone is shallow".into(),
+            );
         }
         Ok(())
     }
 }
 
-/// The user's checkout, seen by the clone's git directory and a copy of the user's index.
-struct Compare {
+/// Compares the user's checkout with its commit, through the clone's git directory and a copy of the user's
+/// index.
+struct Comparison {
     git: Git,
     clone: Git,
-    own_files: Vec<PathBuf>,
-    /// Our own state, if it lies in the checkout.
+    /// Files in the clone that exist only for the comparison.
+    temporary_files: Vec<PathBuf>,
+    /// Belljar's state directory, relative to the checkout, if the checkout contains it.
     hidden: Option<PathBuf>,
 }
 
-impl Compare {
+impl Comparison {
     fn new(source: &Source, git_dir: &Path, checkout: &Path) -> anyhow::Result<Self> {
         let index = git_dir.join("belljar-index");
-        let mut own_files = vec![index.clone()];
-        copy_if_there(&source.git_dir.join("index"), &index)?;
-        let shared = fs::read_dir(&source.git_dir).context("look at the index")?;
-        for entry in shared.filter_map(Result::ok) {
+        let mut temporary_files = vec![index.clone()];
+        copy_if_exists(&source.git_dir.join("index"), &index)?;
+        let entries =
+            fs::read_dir(&source.git_dir).context("cannot list the git directory of the user")?;
+        for entry in entries.filter_map(Result::ok) {
             if entry.file_name().as_bytes().starts_with(b"sharedindex.") {
                 let copy = git_dir.join(entry.file_name());
-                copy_if_there(&entry.path(), &copy)?;
-                own_files.push(copy);
+                copy_if_exists(&entry.path(), &copy)?;
+                temporary_files.push(copy);
             }
         }
-        fs::create_dir_all(git_dir.join("info")).context("make the clone")?;
+        fs::create_dir_all(git_dir.join("info"))
+            .context("cannot create a directory in the clone")?;
         let exclude = git_dir.join("info/exclude");
-        copy_if_there(&source.common.join("info/exclude"), &exclude)?;
+        copy_if_exists(&source.common.join("info/exclude"), &exclude)?;
         let hidden = source.hidden.strip_prefix(checkout).ok().map(ToOwned::to_owned);
         if let Some(hidden) = &hidden {
             exclude_directory(&exclude, hidden)?;
         }
-        own_files.push(exclude);
+        temporary_files.push(exclude);
         let clone = Git::at(&source.program, git_dir);
         let mut git = clone
             .clone()
@@ -331,13 +353,16 @@ impl Compare {
         for (key, value) in source.file_settings()? {
             git = git.setting(&key, value);
         }
-        Ok(Self { git, clone, own_files, hidden })
+        Ok(Self { git, clone, temporary_files, hidden })
     }
 
-    /// Every path that is not as in the commit; one that ends in `/` is a repository of its own.
+    /// Returns every path of the checkout that differs from the commit.
+    ///
+    /// A path that ends in `/` is a nested repository.
     fn changed(&self) -> anyhow::Result<Vec<Vec<u8>>> {
-        // Git would ask the git of every submodule, with that one's settings.
-        let said = self.git.bytes(&[
+        // Without `--ignore-submodules` git would run git in every submodule, with the settings of that
+        // submodule.
+        let output = self.git.output(&[
             "status",
             "--porcelain=v1",
             "-z",
@@ -345,15 +370,16 @@ impl Compare {
             "--no-renames",
             "--ignore-submodules=all",
         ])?;
-        let paths = said.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
-        let is_own = |path: &&[u8]| {
+        let paths = output.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
+        let is_hidden = |path: &&[u8]| {
             self.hidden
                 .as_ref()
-                .is_some_and(|own| Path::new(OsStr::from_bytes(path)).starts_with(own))
+                .is_some_and(|hidden| Path::new(OsStr::from_bytes(path)).starts_with(hidden))
         };
-        Ok(paths.filter(|path| !is_own(path)).map(<[u8]>::to_vec).collect())
+        Ok(paths.filter(|path| !is_hidden(path)).map(<[u8]>::to_vec).collect())
     }
 
+    /// Commits the changed paths in the clone and returns the commit id.
     fn commit(
         &self,
         changed: &[Vec<u8>],
@@ -363,9 +389,11 @@ impl Compare {
         let mut list = changed.join(&0);
         list.push(0);
         let update = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
-        self.git.answer(&update, &list, 0).context("take what is not committed along")?;
+        self.git
+            .output_with_input(&update, &list, 0)
+            .context("cannot add uncommitted changes to the clone")?;
         let tree = self.git.line(&["write-tree"])?;
-        let by = |git: Git| {
+        let with_identity = |git: Git| {
             let (name, email) = (identity.name(), identity.email());
             git.var("GIT_AUTHOR_NAME", name)
                 .var("GIT_AUTHOR_EMAIL", email)
@@ -374,8 +402,8 @@ impl Compare {
         };
         let mut args = vec!["commit-tree", "-m", "Changes that were not committed", &tree];
         args.extend(parent.iter().flat_map(|parent| ["-p", parent]));
-        let commit = by(self.git.clone()).line(&args)?;
-        // What was staged may be in the user's objects alone.
+        let commit = with_identity(self.git.clone()).line(&args)?;
+        // Objects of staged files may exist only in the user's repository: copy them.
         let mut revisions = vec![commit.clone()];
         revisions.extend(parent.map(|parent| format!("^{parent}")));
         self.git.send_pack(&revisions, &self.clone)?;
@@ -383,15 +411,15 @@ impl Compare {
     }
 }
 
-impl Drop for Compare {
+impl Drop for Comparison {
     fn drop(&mut self) {
-        for file in &self.own_files {
-            fs::remove_file(file).ok(); // it says nothing that the checkout does not
+        for file in &self.temporary_files {
+            fs::remove_file(file).ok(); // a leftover file discloses nothing that is not in the checkout
         }
     }
 }
 
-/// Adds a directory to a file of patterns, so that git does not even go there.
+/// Adds a directory to git's exclude file, so that git does not enter that directory.
 fn exclude_directory(file: &Path, directory: &Path) -> anyhow::Result<()> {
     use std::io::Write as _;
     let mut line = b"\n/".to_vec();
@@ -403,17 +431,19 @@ fn exclude_directory(file: &Path, directory: &Path) -> anyhow::Result<()> {
     }
     line.extend(b"/\n");
     let file = fs::File::options().create(true).append(true).open(file);
-    file.and_then(|mut file| file.write_all(&line)).context("exclude our own state")
+    file.and_then(|mut file| file.write_all(&line))
+        .context("cannot exclude Belljar's state directory from the comparison")
 }
 
-fn copy_if_there(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Copies a file; a missing source file is not an error.
+fn copy_if_exists(from: &Path, to: &Path) -> anyhow::Result<()> {
     match fs::copy(from, to) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.map(drop).with_context(|| format!("copy {}", from.display())),
+        other => other.map(drop).with_context(|| format!("cannot copy {}", from.display())),
     }
 }
 
-/// A path in a list that is divided by colons, as git reads it.
+/// Quotes a path for a colon-separated list, with the quoting rules of git.
 pub(super) fn quoted(path: &Path) -> std::ffi::OsString {
     use std::os::unix::ffi::OsStringExt as _;
     let bytes = path.as_os_str().as_bytes();
@@ -431,27 +461,31 @@ pub(super) fn quoted(path: &Path) -> std::ffi::OsString {
     std::ffi::OsString::from_vec(text)
 }
 
-/// Gives everything in a tree that nobody else has seen yet to its owner.
-fn give_away(path: &Path, (uid, gid): (u32, u32)) -> anyhow::Result<()> {
-    let given = std::os::unix::fs::lchown(path, Some(uid), Some(gid));
-    given.with_context(|| format!("give {} to its owner", path.display()))?;
-    if path.symlink_metadata().context("look at the clone")?.is_dir() {
-        for entry in fs::read_dir(path).context("look at the clone")? {
-            give_away(&entry.context("look at the clone")?.path(), (uid, gid))?;
+/// Changes the owner of a directory and everything below. No other process may use the directory yet.
+fn change_owner(path: &Path, (uid, gid): (u32, u32)) -> anyhow::Result<()> {
+    let changed = std::os::unix::fs::lchown(path, Some(uid), Some(gid));
+    changed.with_context(|| format!("cannot change the owner of {}", path.display()))?;
+    if path.symlink_metadata().context("cannot read the directory of the clone")?.is_dir() {
+        for entry in fs::read_dir(path).context("cannot read the directory of the clone")? {
+            change_owner(
+                &entry.context("cannot read the directory of the clone")?.path(),
+                (uid, gid),
+            )?;
         }
     }
     Ok(())
 }
 
-fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+/// Formats a count with the singular or plural form of a noun.
+fn count(number: usize, singular: &str, plural: &str) -> String {
+    format!("{number} {}", if number == 1 { singular } else { plural })
 }
 
-/// The first few names, safe to show.
-fn names(paths: &[Vec<u8>]) -> String {
-    const SHOWN: usize = 5;
-    let mut text: Vec<String> = paths.iter().take(SHOWN).map(display::safe).collect();
-    if paths.len() > SHOWN {
+/// Returns the first few paths as a list that is safe to print.
+fn path_list(paths: &[Vec<u8>]) -> String {
+    const MAX_NAMES: usize = 5;
+    let mut text: Vec<String> = paths.iter().take(MAX_NAMES).map(display::safe).collect();
+    if paths.len() > MAX_NAMES {
         text.push("…".into());
     }
     text.join(", ")

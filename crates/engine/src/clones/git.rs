@@ -1,8 +1,8 @@
-//! The host's git, told to start nothing and to believe no configuration but ours.
+//! Runs the host's git with fixed settings, so that git starts no other program.
 //!
-//! The user's own settings are still read where git insists on it (the format of a repository), so
-//! everything in them that names a program is overruled. Commands that would obey filters or external
-//! diffs are not used on a repository's own directory at all, see [`mod@super::clone`].
+//! git still reads some settings of the repository, such as its format. Every setting that names a program
+//! is therefore overridden. Commands that obey filters or external diff programs are never used with the
+//! user's git directory, see [`mod@super::clone`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::host::HostEnv;
 use anyhow::{Context as _, anyhow, bail};
 use belljar_model::display;
 
-/// Overrules all that starts a program, goes to the network, or hides something.
+/// Settings that override every git setting that starts a program, uses the network or hides files.
 const SETTINGS: [(&str, &str); 22] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -39,16 +39,16 @@ const SETTINGS: [(&str, &str); 22] = [
     ("commit.gpgSign", "false"),
     ("log.showSignature", "false"),
     ("safe.bareRepository", "explicit"),
-    // Whose a repository is matters to whoever believes its settings.
+    // git may use repositories of other owners: the settings of the repository are overridden here.
     ("safe.directory", "*"),
 ];
 
-/// What a list that we asked for may be long; a tree of a few objects can have billions of paths.
-pub(super) const LIST: u64 = 64 << 20;
-/// What one of our git processes may use on objects of a stranger: KiB of memory, seconds.
-const BOUNDS: &str = r#"ulimit -v 4194304 && ulimit -t 600 && exec "$0" "$@""#;
+/// The maximum output of one git command, in bytes. A few objects can describe billions of paths.
+pub(super) const MAX_OUTPUT: u64 = 64 << 20;
+/// The shell command that limits a git process on untrusted objects: KiB of memory, seconds of CPU time.
+const LIMITED_EXEC: &str = r#"ulimit -v 4194304 && ulimit -t 600 && exec "$0" "$@""#;
 
-/// The git of this machine, with the variables that it inherits.
+/// The git program of the host, with the environment variables that it inherits.
 #[derive(Clone, Debug)]
 pub(super) struct GitProgram {
     pub(super) path: PathBuf,
@@ -56,10 +56,10 @@ pub(super) struct GitProgram {
 }
 
 impl GitProgram {
-    /// The first git on the search path.
+    /// Finds git in the directories of `PATH`.
     pub(super) fn find(host: &HostEnv) -> anyhow::Result<Self> {
         let path = host.find_program("git");
-        let path = path.context("`git` is not installed (not in PATH), and `--repo` needs it")?;
+        let path = path.context("cannot find `git` in PATH; install git, which `--repo` needs")?;
         let kept = ["PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR"];
         let kept =
             kept.into_iter().filter_map(|name| Some((name, host.variable(name)?.to_owned())));
@@ -67,7 +67,7 @@ impl GitProgram {
     }
 }
 
-/// How git is run.
+/// A git command line without its arguments: repository, directory, variables, settings and limits.
 #[derive(Clone, Debug)]
 pub(super) struct Git {
     program: GitProgram,
@@ -75,13 +75,16 @@ pub(super) struct Git {
     dir: PathBuf,
     vars: Vec<(&'static str, OsString)>,
     settings: Vec<(String, OsString)>,
-    own_config: bool,
-    bounded: bool,
+    /// Whether git reads the global configuration of the user.
+    user_config: bool,
+    /// Whether memory and CPU time are limited.
+    limited: bool,
+    /// The user and group id to run git as, if they differ from those of this process.
     user: Option<(u32, u32)>,
 }
 
 impl Git {
-    /// Git without a repository, in a directory.
+    /// Returns a git command that runs in a directory and searches for the repository from there.
     pub(super) fn in_dir(program: &GitProgram, dir: &Path) -> Self {
         Self {
             program: program.clone(),
@@ -89,8 +92,8 @@ impl Git {
             dir: dir.to_owned(),
             vars: Vec::new(),
             settings: Vec::new(),
-            own_config: false,
-            bounded: false,
+            user_config: false,
+            limited: false,
             user: None,
         }
     }
@@ -99,53 +102,57 @@ impl Git {
         &self.program
     }
 
-    /// Git on a repository, by its own directory. That is also where it stands, so that no file of a
-    /// checkout is taken for one of its settings.
+    /// Returns a git command for the repository with the git directory `git_dir`.
+    ///
+    /// git runs in that directory, so that no file of a checkout is used as configuration.
     pub(super) fn at(program: &GitProgram, git_dir: &Path) -> Self {
         Self { git_dir: Some(git_dir.to_owned()), ..Self::in_dir(program, git_dir) }
     }
 
-    /// Stands in a checkout of the repository.
+    /// Runs git in a checkout of the repository.
     pub(super) fn checkout(mut self, dir: &Path) -> Self {
         dir.clone_into(&mut self.dir);
         self.var("GIT_WORK_TREE", dir)
     }
 
+    /// Sets an environment variable for git.
     pub(super) fn var(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.vars.push((name, value.into()));
         self
     }
 
+    /// Sets a git configuration key for this command.
     pub(super) fn setting(mut self, key: &str, value: impl Into<OsString>) -> Self {
         self.settings.push((key.to_owned(), value.into()));
         self
     }
 
-    /// With the configuration of the user who runs us: only to look something up in it.
-    pub(super) fn with_own_config(mut self) -> Self {
-        self.own_config = true;
+    /// Lets git read the user's global configuration. Use this to look up settings only.
+    pub(super) fn with_user_config(mut self) -> Self {
+        self.user_config = true;
         self
     }
 
-    /// With limits, for objects that a stranger made.
-    pub(super) fn bounded(mut self) -> Self {
-        self.bounded = true;
+    /// Limits memory and CPU time of git, for untrusted objects.
+    pub(super) fn limited(mut self) -> Self {
+        self.limited = true;
         self
     }
 
-    /// Run as the owner of a directory, if we are root and it is not root's: what is written there must
-    /// not become ours.
-    pub(super) fn owned_by(mut self, dir: &Path) -> anyhow::Result<Self> {
-        let meta = dir.metadata().with_context(|| format!("look at {}", dir.display()))?;
+    /// Runs git as the owner of `dir` if this process is root, so that new files there do not belong to root.
+    pub(super) fn as_owner_of(mut self, dir: &Path) -> anyhow::Result<Self> {
+        let meta = dir
+            .metadata()
+            .with_context(|| format!("cannot read the owner of {}", dir.display()))?;
         let foreign = rustix::process::geteuid().is_root() && meta.uid() != 0;
         self.user = foreign.then(|| (meta.uid(), meta.gid()));
         Ok(self)
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = if self.bounded {
+        let mut command = if self.limited {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", BOUNDS]).arg(&self.program.path);
+            shell.args(["-c", LIMITED_EXEC]).arg(&self.program.path);
             shell
         } else {
             Command::new(&self.program.path)
@@ -164,7 +171,7 @@ impl Git {
             ("GIT_ALLOW_PROTOCOL", "none"),
             ("GIT_LFS_SKIP_SMUDGE", "1"),
         ]);
-        if !self.own_config {
+        if !self.user_config {
             command.env("GIT_CONFIG_GLOBAL", "/dev/null");
         }
         let fixed = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), value.into()));
@@ -184,13 +191,15 @@ impl Git {
         command
     }
 
-    /// What it says, up to a length; more is an error.
-    pub(super) fn bytes<S: AsRef<OsStr>>(&self, args: &[S]) -> anyhow::Result<Vec<u8>> {
-        self.answer(args, &[], LIST)
+    /// Runs git and returns its standard output. More than [`MAX_OUTPUT`] bytes are an error.
+    pub(super) fn output<S: AsRef<OsStr>>(&self, args: &[S]) -> anyhow::Result<Vec<u8>> {
+        self.output_with_input(args, &[], MAX_OUTPUT)
     }
 
-    /// The same, for something that it is told on its input.
-    pub(super) fn answer<S: AsRef<OsStr>>(
+    /// Runs git with `input` on its standard input and returns its standard output.
+    ///
+    /// More than `limit` bytes of output are an error.
+    pub(super) fn output_with_input<S: AsRef<OsStr>>(
         &self,
         args: &[S],
         input: &[u8],
@@ -198,110 +207,123 @@ impl Git {
     ) -> anyhow::Result<Vec<u8>> {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = Running::start(command)?;
-        let (stdin, stdout, stderr) = child.ends();
-        let mut said = Vec::new();
-        let complaint = std::thread::scope(|scope| -> anyhow::Result<String> {
-            let complaint = scope.spawn(|| complaint(stderr));
+        let mut child = GitProcess::start(command)?;
+        let (stdin, stdout, stderr) = child.take_streams();
+        let mut output = Vec::new();
+        let stderr_text = std::thread::scope(|scope| -> anyhow::Result<String> {
+            let stderr_text = scope.spawn(|| stderr_text(stderr));
             scope.spawn(|| {
-                // One that has heard enough is judged by what it says.
+                // A git process that closes its input early is judged by its exit status.
                 stdin.map(|mut stdin| stdin.write_all(input).ok());
             });
             if let Some(stdout) = stdout {
-                stdout.take(limit + 1).read_to_end(&mut said).context("hear git out")?;
+                stdout
+                    .take(limit + 1)
+                    .read_to_end(&mut output)
+                    .context("cannot read the output of git")?;
             }
-            if said.len() as u64 > limit {
+            if output.len() as u64 > limit {
                 child.kill();
             }
-            Ok(complaint.join().unwrap_or_default())
+            Ok(stderr_text.join().unwrap_or_default())
         })?;
         let status = child.wait()?;
-        if said.len() as u64 > limit {
-            bail!("git {} says more than {} MiB", first(args), limit >> 20);
+        if output.len() as u64 > limit {
+            bail!(
+                "the output of git {} exceeds the limit of {} MiB",
+                subcommand(args),
+                limit >> 20
+            );
         }
-        judge(args, status, &complaint)?;
-        Ok(said)
+        check_status(args, status, &stderr_text)?;
+        Ok(output)
     }
 
-    /// One line of an answer.
+    /// Runs git and returns its output as text without the final line break.
     pub(super) fn line<S: AsRef<OsStr>>(&self, args: &[S]) -> anyhow::Result<String> {
-        let said = String::from_utf8(self.bytes(args)?);
-        let said = said.map_err(|_| anyhow!("git {} says what is no text", first(args)))?;
-        Ok(said.trim_end_matches('\n').to_owned())
+        let text = String::from_utf8(self.output(args)?);
+        let text =
+            text.map_err(|_| anyhow!("the output of git {} is not valid UTF-8", subcommand(args)))?;
+        Ok(text.trim_end_matches('\n').to_owned())
     }
 
-    /// A line, if there is an answer.
-    pub(super) fn ask<S: AsRef<OsStr>>(&self, args: &[S]) -> Option<String> {
+    /// Runs git and returns its output as text; `None` if git fails or prints nothing.
+    pub(super) fn query<S: AsRef<OsStr>>(&self, args: &[S]) -> Option<String> {
         self.line(args).ok().filter(|line| !line.is_empty())
     }
 
-    /// Only whether it agrees.
-    pub(super) fn agrees<S: AsRef<OsStr>>(&self, args: &[S]) -> bool {
-        self.bytes(args).is_ok()
+    /// Runs git and returns whether it succeeded.
+    pub(super) fn succeeds<S: AsRef<OsStr>>(&self, args: &[S]) -> bool {
+        self.output(args).is_ok()
     }
 
-    /// Takes a pack from a file into the repository, whole and sound, or not at all.
-    pub(super) fn take_pack(&self, pack: File, strict: bool, limit: u64) -> anyhow::Result<()> {
+    /// Adds all objects of a pack file to the repository, or none of them if one is invalid.
+    pub(super) fn import_pack(&self, pack: File, strict: bool, limit: u64) -> anyhow::Result<()> {
         let (args, limit) = (index_pack(strict), format!("--max-input-size={limit}"));
         let args: Vec<&str> = args.into_iter().chain([limit.as_str()]).collect();
         let mut command = self.command(&args);
         command.stdin(pack).stderr(Stdio::piped());
-        let mut child = Running::start(command)?;
-        let complaint = complaint(child.ends().2);
-        judge(&args, child.wait()?, &complaint)
+        let mut child = GitProcess::start(command)?;
+        let stderr_text = stderr_text(child.take_streams().2);
+        check_status(&args, child.wait()?, &stderr_text)
     }
 
-    /// Copies what `revisions` name (with `^` for what is there already) from here to `to`.
+    /// Copies the objects that `revisions` name to the repository `to`.
+    ///
+    /// A revision that starts with `^` excludes objects that `to` already has.
     pub(super) fn send_pack(&self, revisions: &[String], to: &Self) -> anyhow::Result<()> {
         let pack = ["pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q"];
         let mut command = self.command(&pack);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut from = Running::start(command)?;
-        let (stdin, stdout, stderr) = from.ends();
+        let mut from = GitProcess::start(command)?;
+        let (stdin, stdout, stderr) = from.take_streams();
         let index = index_pack(false);
         let mut command = to.command(&index);
         command.stdin(stdout.map_or_else(Stdio::null, Stdio::from)).stderr(Stdio::piped());
-        let mut into = Running::start(command)?;
+        let mut into = GitProcess::start(command)?;
         let list = revisions.iter().map(|line| format!("{line}\n")).collect::<String>();
         let (packing, indexing) = std::thread::scope(|scope| {
-            let packing = scope.spawn(|| complaint(stderr));
+            let packing = scope.spawn(|| stderr_text(stderr));
             let written = stdin.map(|mut stdin| stdin.write_all(list.as_bytes()));
-            drop(written); // one that does not listen says why
-            let indexing = complaint(into.ends().2);
+            drop(written); // a git process that does not read its input reports why on its standard error
+            let indexing = stderr_text(into.take_streams().2);
             (packing.join().unwrap_or_default(), indexing)
         });
         let (packed, indexed) = (from.wait()?, into.wait()?);
-        judge(&pack, packed, &packing)?;
-        judge(&index, indexed, &indexing)
+        check_status(&pack, packed, &packing)?;
+        check_status(&index, indexed, &indexing)
     }
 }
 
-/// Objects are checked for what harms a checkout (`--strict`), but for old mistakes that do not.
+/// Returns the arguments of `git index-pack`. With `strict`, git refuses objects that harm a checkout.
+///
+/// Three harmless mistakes of old git versions are accepted.
 fn index_pack(strict: bool) -> Vec<&'static str> {
     const STRICT: &str =
         "--strict=zeroPaddedFilemode=ignore,badTimezone=ignore,missingSpaceBeforeDate=ignore";
     let mut args = vec!["index-pack", "--stdin", "--fix-thin"];
     if strict {
-        args.extend([STRICT, "--threads=1"]); // each thread would have memory of its own
+        args.extend([STRICT, "--threads=1"]); // each thread would use memory of its own
     }
     args
 }
 
-/// A process that does not outlive the interest in it.
-struct Running(Option<Child>);
+/// A git process that is killed and reaped when the value is dropped.
+struct GitProcess(Option<Child>);
 
-type Ends = (
+/// The standard streams of a git process.
+type ChildStreams = (
     Option<std::process::ChildStdin>,
     Option<std::process::ChildStdout>,
     Option<std::process::ChildStderr>,
 );
 
-impl Running {
+impl GitProcess {
     fn start(mut command: Command) -> anyhow::Result<Self> {
-        Ok(Self(Some(command.spawn().context("start git")?)))
+        Ok(Self(Some(command.spawn().context("cannot start git")?)))
     }
 
-    fn ends(&mut self) -> Ends {
+    fn take_streams(&mut self) -> ChildStreams {
         self.0.as_mut().map_or((None, None, None), |child| {
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         })
@@ -309,35 +331,35 @@ impl Running {
 
     fn kill(&mut self) {
         if let Some(child) = &mut self.0 {
-            child.kill().ok(); // or it has ended by itself
+            child.kill().ok(); // fails if the process has already exited
         }
     }
 
     fn wait(mut self) -> anyhow::Result<ExitStatus> {
-        let mut child = self.0.take().context("wait for git")?;
-        child.wait().context("wait for git")
+        let mut child = self.0.take().context("cannot wait for git")?;
+        child.wait().context("cannot wait for git")
     }
 }
 
-impl Drop for Running {
+impl Drop for GitProcess {
     fn drop(&mut self) {
         self.kill();
         self.0.take().map(|mut child| child.wait().ok());
     }
 }
 
-/// The beginning of what a process complains about; the rest is read and forgotten.
-fn complaint(from: Option<std::process::ChildStderr>) -> String {
-    const ENOUGH: u64 = 2048;
+/// Reads the standard error of a git process and returns the beginning; the rest is discarded.
+fn stderr_text(from: Option<std::process::ChildStderr>) -> String {
+    const MAX_STDERR: u64 = 2048;
     let Some(mut from) = from else { return String::new() };
     let mut text = Vec::new();
-    from.by_ref().take(ENOUGH).read_to_end(&mut text).ok(); // what came is enough
+    from.by_ref().take(MAX_STDERR).read_to_end(&mut text).ok(); // a part of the text is enough
     std::io::copy(&mut from, &mut std::io::sink()).ok();
-    said(&text)
+    summary(&text)
 }
 
-/// What a git said, for a sentence of ours.
-pub(super) fn said(text: &[u8]) -> String {
+/// Shortens the error output of git to one line for an error message.
+pub(super) fn summary(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let lines = text.lines().map(str::trim).filter(|line| {
         !line.is_empty() && !line.starts_with("hint:") && !line.starts_with("warning:")
@@ -346,14 +368,20 @@ pub(super) fn said(text: &[u8]) -> String {
     display::safe_line(lines.join("; "))
 }
 
-fn judge<S: AsRef<OsStr>>(args: &[S], status: ExitStatus, complaint: &str) -> anyhow::Result<()> {
+/// Returns an error with git's error output unless the exit status is a success.
+fn check_status<S: AsRef<OsStr>>(
+    args: &[S],
+    status: ExitStatus,
+    stderr_text: &str,
+) -> anyhow::Result<()> {
     if status.success() {
         return Ok(());
     }
-    let why = if complaint.is_empty() { status.to_string() } else { complaint.to_owned() };
-    Err(anyhow!("git {}: {why}", first(args)))
+    let why = if stderr_text.is_empty() { status.to_string() } else { stderr_text.to_owned() };
+    Err(anyhow!("git {} failed: {why}", subcommand(args)))
 }
 
-fn first<S: AsRef<OsStr>>(args: &[S]) -> String {
+/// Returns the first argument, which is the name of the git command.
+fn subcommand<S: AsRef<OsStr>>(args: &[S]) -> String {
     args.first().map(|arg| arg.as_ref().to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! Reads a repository that a box wrote to, with a git that is in a sealed box itself.
+//! Reads a repository that a box wrote to, with a git process in a sealed box.
 //!
-//! That git obeys the settings that it finds, and those are hostile: they start programs. So it gets
-//! what any box gets, less: no network, the repository for reading only, little memory and time. What
-//! it says is bounded here and believed nowhere.
+//! git obeys the settings of that repository, and hostile settings start programs. So git runs in a box
+//! without network, with the repository read-only, and with little memory and time. The host limits the
+//! size of its output and trusts none of it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,120 +21,128 @@ use crate::error::EngineError;
 use crate::launch::{self, Environment, LaunchSpec, Streams};
 use crate::scope::Scoped;
 
+/// The shell script that reads a repository in the sealed box.
 const SCRIPT: &str = include_str!("read.sh");
-/// What all the objects of one box's work may be long.
-const LARGEST_MIB: u32 = 1024;
-pub(super) const LARGEST: u64 = (LARGEST_MIB as u64) << 20;
-/// What of the lines before the objects is read.
-const LONGEST_LINE: u64 = 4096;
-const MOST_LINES: usize = 128;
+/// The maximum size of the git objects that are imported from a box, in MiB.
+const MAX_PACK_MIB: u32 = 1024;
+/// The maximum size of the git objects that are imported from a box, in bytes.
+pub(super) const MAX_PACK: u64 = (MAX_PACK_MIB as u64) << 20;
+/// The maximum length of one header line in the output of the sealed box, in bytes.
+const MAX_HEADER_LINE: u64 = 4096;
+/// The maximum number of header lines in the output of the sealed box.
+const MAX_HEADER_LINES: usize = 128;
 
-/// What is asked of the repository.
+/// The request to the sealed box: which repository to read, and which commits to return.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct ReadRequest<'a> {
+    /// The directory of the box's clone.
     pub(super) repo: &'a Path,
-    /// The commit whose history the host has.
+    /// A commit that the host has with its complete history. Its objects are not returned.
     pub(super) known: Option<&'a str>,
-    /// Another commit that should come along, if it is still there.
+    /// Another commit to return, if the clone still has it.
     pub(super) also: Option<&'a str>,
-    /// How a commit of what is not committed is called, and by whom it is.
+    /// The message of the commit made from uncommitted changes.
     pub(super) message: &'a str,
+    /// The author and committer of the commit made from uncommitted changes.
     pub(super) identity: &'a Identity,
 }
 
-/// What the sealed box says; all of it may be a lie.
+/// The header that the sealed box writes before the pack. It is untrusted: a hostile box can forge it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ReadHeader {
+    /// The commit that is checked out in the clone; `None` if there is no commit.
     pub(super) head: Option<String>,
+    /// The last commit to import. It includes uncommitted changes.
     pub(super) tip: Option<String>,
-    /// Some files could not be read.
+    /// Whether some files of the clone could not be read.
     pub(super) partial: bool,
-    /// Files that the repository ignores, and directories of them.
+    /// The number of files and directories that `.gitignore` excludes.
     pub(super) ignored: u64,
-    /// Commits on other branches, by the name of the branch.
-    pub(super) sides: Vec<(u64, Vec<u8>)>,
-    /// Whether objects follow.
+    /// Other branches with commits that `tip` does not contain: number of commits and ref name.
+    pub(super) other_branches: Vec<(u64, Vec<u8>)>,
+    /// Whether a git pack follows the header.
     pub(super) has_pack: bool,
 }
 
-/// Reads the repository; the file stands where the objects begin.
+/// Reads the box's clone in a sealed box. The offset of the returned file is the start of the pack.
 pub(super) fn read(
     state: &Scoped,
-    ask: &Ask<'_>,
+    request: &ReadRequest<'_>,
     incoming: &Incoming,
-) -> anyhow::Result<(Answer, File)> {
-    let mut file = incoming.answer()?;
-    let mut complaint = Vec::new();
-    let finished = run(state, ask, incoming, &file, &mut complaint)?;
+) -> anyhow::Result<(ReadHeader, File)> {
+    let mut file = incoming.create_output_file()?;
+    let mut stderr = Vec::new();
+    let finished = run(state, request, incoming, &file, &mut stderr)?;
     if finished.reason != Reason::Exited || finished.exit != Some(0) {
-        return Err(refusal(&finished, &complaint, ask.repo));
+        return Err(read_error(&finished, &stderr, request.repo));
     }
-    file.seek(SeekFrom::Start(0)).context("read what the box said")?;
+    file.seek(SeekFrom::Start(0)).context("cannot read the output of the sealed box")?;
     let mut reader = BufReader::new(&file);
-    let answer = parse(&mut reader).context("the box's repository is not understood")?;
-    let at = reader.stream_position().context("read what the box said")?;
-    file.seek(SeekFrom::Start(at)).context("read what the box said")?;
-    Ok((answer, file))
+    let header = parse(&mut reader).context("cannot parse the output of the sealed box")?;
+    let offset = reader.stream_position().context("cannot read the output of the sealed box")?;
+    file.seek(SeekFrom::Start(offset)).context("cannot read the output of the sealed box")?;
+    Ok((header, file))
 }
 
+/// Runs the script in a sealed box. The output goes to a file, the standard error to a buffer.
 fn run(
     state: &Scoped,
-    ask: &Ask<'_>,
+    request: &ReadRequest<'_>,
     incoming: &Incoming,
-    answer: &File,
-    complaint: &mut Vec<u8>,
+    output: &File,
+    stderr: &mut Vec<u8>,
 ) -> anyhow::Result<BoxEnd> {
-    let (place, path) = belljar_box::open(ask.repo)?;
+    let (place, path) = belljar_box::open(request.repo)?;
     let id = state.new_id().map_err(EngineError::into_inner)?;
     let argv = ["/bin/sh", "-c", SCRIPT].map(OsString::from).to_vec();
     let mut spec = LaunchSpec::new(id, Purpose::CloneReader, template(), argv);
-    spec.shown = Some(vec!["git".to_owned(), "read a clone".to_owned()]);
-    spec.environment = Environment::Exactly(environment(ask, &incoming.program().path)?);
+    spec.recorded_argv = Some(vec!["git".to_owned(), "read a clone".to_owned()]);
+    spec.environment = Environment::Exactly(environment(request, &incoming.program().path)?);
     let workspace = Workspace { place, path, layers: None, scratch: false };
-    spec.at = Some(launch::at(&workspace)?);
+    spec.at = Some(launch::workspace_at(&workspace)?);
     spec.workspace = Some(workspace);
-    let null = File::open("/dev/null").context("open /dev/null")?;
+    let null = File::open("/dev/null").context("cannot open /dev/null")?;
     let mark = state.store().mark_call(id.0)?;
     let launched = launch::launch(state, spec).map_err(EngineError::into_inner);
-    let launched = launched.context("start the sealed box that reads the repository")?;
+    let launched = launched.context("cannot start the sealed box that reads the repository")?;
     let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {
         Stream::Output => kept.extend_from_slice(chunk),
         Stream::Error => {
-            const ENOUGH: usize = 4096;
-            let room = ENOUGH.saturating_sub(complaint.len());
-            complaint.extend(chunk.iter().take(room));
+            const MAX_STDERR: usize = 4096;
+            let free = MAX_STDERR.saturating_sub(stderr.len());
+            stderr.extend(chunk.iter().take(free));
         }
     };
     let streams = Streams {
         input: null.as_fd(),
-        output: answer.as_fd(),
+        output: output.as_fd(),
         error: null.as_fd(),
         filter: &mut filter,
         stop: None,
     };
     let ended = launched.supervise(state, streams, || ()).map_err(EngineError::into_inner);
-    let mut ended = ended.context("read the repository")?;
+    let mut ended = ended.context("cannot read the repository in the sealed box")?;
     let result = ended.result(None);
     ended.record(state, &result, None);
-    drop((ended.remains, mark));
+    drop((ended.teardown, mark));
     Ok(ended.finished)
 }
 
-/// A box for one short piece of work, in which nothing can be written but to memory.
+/// Returns the template of the sealed box: a read-only workspace, no network, and small limits.
 fn template() -> Template {
     let limits = Limits {
         memory: ByteSize::mib(2048),
         disk: ByteSize::mib(1536),
         pids: 64,
-        output: ByteSize::mib(LARGEST_MIB),
+        output: ByteSize::mib(MAX_PACK_MIB),
         timeout: Some(Duration::from_secs(300)),
         ..Limits::default()
     };
     Template { name: "repository".into(), mode: Mode::ReadOnly, limits, ..Template::default() }
 }
 
-/// Settings that make git faithful, for a repository that is not out to deceive.
-fn environment(ask: &Ask<'_>, git: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
+/// Returns the environment of the sealed box. Its git settings give correct output for an honest repository.
+fn environment(request: &ReadRequest<'_>, git: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     const SETTINGS: [(&str, &str); 7] = [
         ("core.hooksPath", "/dev/null"),
         ("core.fsmonitor", "false"),
@@ -147,7 +155,7 @@ fn environment(ask: &Ask<'_>, git: &Path) -> anyhow::Result<Vec<(OsString, OsStr
     let (_, program) = belljar_box::open(git)?;
     let mut path = OsString::from(program.parent().unwrap_or(Path::new("/usr/bin")));
     path.push(":/usr/bin:/bin");
-    let (name, email) = (ask.identity.name(), ask.identity.email());
+    let (name, email) = (request.identity.name(), request.identity.email());
     let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), path)];
     let fixed = [
         ("HOME", belljar_box::view::HOME),
@@ -159,9 +167,9 @@ fn environment(ask: &Ask<'_>, git: &Path) -> anyhow::Result<Vec<(OsString, OsStr
         ("GIT_AUTHOR_EMAIL", email),
         ("GIT_COMMITTER_NAME", name),
         ("GIT_COMMITTER_EMAIL", email),
-        ("KNOWN", ask.known.unwrap_or_default()),
-        ("ALSO", ask.also.unwrap_or_default()),
-        ("MESSAGE", ask.message),
+        ("KNOWN", request.known.unwrap_or_default()),
+        ("ALSO", request.also.unwrap_or_default()),
+        ("MESSAGE", request.message),
     ];
     env.extend(fixed.map(|(name, value)| (name.into(), value.into())));
     env.push(("GIT_CONFIG_COUNT".into(), SETTINGS.len().to_string().into()));
@@ -172,11 +180,11 @@ fn environment(ask: &Ask<'_>, git: &Path) -> anyhow::Result<Vec<(OsString, OsStr
     Ok(env)
 }
 
-/// Why there is no answer, with the place where the work still is.
-fn refusal(finished: &BoxEnd, complaint: &[u8], repo: &Path) -> anyhow::Error {
+/// Returns the error for a sealed box that failed. The error names the directory with the box's files.
+fn read_error(finished: &BoxEnd, stderr: &[u8], repo: &Path) -> anyhow::Error {
     let why = match finished.reason {
-        Reason::Output => format!("its work is more than {LARGEST_MIB} MiB"),
-        Reason::Exited => git::said(complaint),
+        Reason::Output => format!("its objects exceed the limit of {MAX_PACK_MIB} MiB"),
+        Reason::Exited => git::summary(stderr),
         Reason::Signaled
         | Reason::Timeout
         | Reason::Memory
@@ -186,50 +194,51 @@ fn refusal(finished: &BoxEnd, complaint: &[u8], repo: &Path) -> anyhow::Error {
         | Reason::NotFound
         | Reason::NotExecutable
         | Reason::CouldNotStart => {
-            format!("the git that reads it was ended: {}", finished.reason.name())
+            format!("the git process in the sealed box was stopped: {}", finished.reason.name())
         }
     };
-    anyhow!("the box's repository cannot be read: {why} (its files are in {})", repo.display())
+    anyhow!("cannot read the repository of the box: {why}; its files are in {}", repo.display())
 }
 
-/// The lines before the objects.
-fn parse(from: &mut impl std::io::BufRead) -> anyhow::Result<Answer> {
+/// Parses the header lines that the sealed box writes before the git pack.
+fn parse(from: &mut impl std::io::BufRead) -> anyhow::Result<ReadHeader> {
     if line(from)? != b"belljar-work 1" {
-        bail!("it does not begin as agreed");
+        bail!("the first line of the output is not `belljar-work 1`");
     }
-    let mut answer = Answer::default();
-    for _ in 0..MOST_LINES {
+    let mut header = ReadHeader::default();
+    for _ in 0..MAX_HEADER_LINES {
         let line = line(from)?;
-        let mut words = line.splitn(2, |byte| *byte == b' ');
-        let (word, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        match word {
-            b"head" => answer.head = oid(rest)?,
-            b"tip" => answer.tip = oid(rest)?,
-            b"partial" => answer.partial = rest == b"1",
-            b"ignored" => answer.ignored = number(rest)?,
+        let mut parts = line.splitn(2, |byte| *byte == b' ');
+        let (key, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        match key {
+            b"head" => header.head = oid(rest)?,
+            b"tip" => header.tip = oid(rest)?,
+            b"partial" => header.partial = rest == b"1",
+            b"ignored" => header.ignored = number(rest)?,
             b"side" => {
                 let mut parts = rest.splitn(2, |byte| *byte == b' ');
                 let count = number(parts.next().unwrap_or_default())?;
-                answer.sides.push((count, parts.next().unwrap_or_default().to_vec()));
+                header.other_branches.push((count, parts.next().unwrap_or_default().to_vec()));
             }
-            b"pack" => return Ok(Answer { has_pack: true, ..answer }),
-            b"end" => return Ok(answer),
-            _ => bail!("it says something that was not agreed"),
+            b"pack" => return Ok(ReadHeader { has_pack: true, ..header }),
+            b"end" => return Ok(header),
+            _ => bail!("the output contains an unknown header line"),
         }
     }
-    bail!("it says too much")
+    bail!("the output contains more than {MAX_HEADER_LINES} header lines")
 }
 
+/// Reads one header line without its line break.
 fn line(from: &mut impl std::io::BufRead) -> anyhow::Result<Vec<u8>> {
     let mut line = Vec::new();
-    std::io::Read::take(from, LONGEST_LINE).read_until(b'\n', &mut line)?;
+    std::io::Read::take(from, MAX_HEADER_LINE).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {
-        bail!("it breaks off");
+        bail!("the output contains a header line that is too long or incomplete");
     }
     Ok(line)
 }
 
-/// The name of an object, or `-` for none.
+/// Parses an object id; `-` means none.
 fn oid(text: &[u8]) -> anyhow::Result<Option<String>> {
     if text == b"-" {
         return Ok(None);
@@ -237,13 +246,15 @@ fn oid(text: &[u8]) -> anyhow::Result<Option<String>> {
     let hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     match matches!(text.len(), 40 | 64) && text.iter().all(hex) {
         true => Ok(Some(String::from_utf8_lossy(text).into_owned())),
-        false => bail!("it names an object that cannot be one"),
+        false => bail!("the output contains an invalid git object id"),
     }
 }
 
+/// Parses a decimal number.
 fn number(text: &[u8]) -> anyhow::Result<u64> {
-    let text = std::str::from_utf8(text).context("it counts in no digits")?;
-    text.trim().parse().context("it counts in no digits")
+    let text = std::str::from_utf8(text)
+        .context("the output contains a count that is not a decimal number")?;
+    text.trim().parse().context("the output contains a count that is not a decimal number")
 }
 
 #[cfg(test)]
@@ -251,17 +262,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_as_agreed_is_understood() {
+    fn parse_accepts_only_a_well_formed_header() {
         let tip = "a".repeat(40);
         let text = format!(
             "belljar-work 1\nhead -\ntip {tip}\npartial 1\nignored 3\nside 2 refs/heads/x y\npack\nPACK"
         );
         let mut from = text.as_bytes();
-        let answer = parse(&mut from).unwrap();
+        let header = parse(&mut from).unwrap();
         assert_eq!(from, b"PACK");
-        assert_eq!((answer.head, answer.tip), (None, Some(tip.clone())));
-        assert_eq!(answer.sides, [(2, b"refs/heads/x y".to_vec())]);
-        assert!(answer.partial && answer.has_pack && answer.ignored == 3);
+        assert_eq!((header.head, header.tip), (None, Some(tip.clone())));
+        assert_eq!(header.other_branches, [(2, b"refs/heads/x y".to_vec())]);
+        assert!(header.partial && header.has_pack && header.ignored == 3);
         let long = format!("belljar-work 1\nside 1 {}\nend\n", "x".repeat(5000));
         let many = format!("belljar-work 1\n{}end\n", "side 1 x\n".repeat(200));
         for text in [

@@ -1,4 +1,4 @@
-//! The user's repository, found and understood, with nothing in it started or changed.
+//! Finds and inspects the user's repository. No program of the repository is started, no file changed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,26 +17,27 @@ use crate::scope::Scoped;
 /// The user's repository.
 #[derive(Debug)]
 pub struct Source {
-    /// The top of the checkout that was named; none for a repository without one.
+    /// The top directory of the user's checkout; `None` for a bare repository.
     pub(super) checkout: Option<PathBuf>,
-    /// What belongs to this checkout alone: `HEAD` and the index.
+    /// The git directory of this checkout, with `HEAD` and the index.
     pub(super) git_dir: PathBuf,
-    /// What all checkouts share: objects, branches, settings.
+    /// The git directory that all worktrees share, with objects, branches and settings.
     pub(super) common: PathBuf,
-    /// `sha1` or `sha256`.
+    /// The object format of the repository: `sha1` or `sha256`.
     pub(super) format: String,
     pub(super) head: Head,
+    /// Whether the history of the repository is incomplete.
     pub(super) shallow: bool,
-    /// It is jj's own store, which knows no `HEAD` that means anything.
+    /// Whether this is the internal git store of a jj repository, in which `HEAD` has no meaning.
     pub(super) jj_store: bool,
-    /// Our own state, of which nothing goes into a box even if it lies in the checkout.
+    /// Belljar's state directory, which is never copied into a box even if the checkout contains it.
     pub(super) hidden: PathBuf,
     pub(super) program: GitProgram,
-    /// What the person should know.
+    /// Sentences for the user about the repository.
     pub(super) remarks: Vec<String>,
 }
 
-/// What is checked out.
+/// The branch or commit that is checked out in the user's repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Head {
     Branch {
@@ -52,70 +53,75 @@ pub(super) enum Head {
     },
 }
 
-/// Finds the repository that a directory is, or lies in. One in our own state is refused: a box wrote it.
-pub fn look(state: &Scoped, dir: &Path) -> Result<Source, EngineError> {
+/// Finds the git repository that contains `dir`.
+///
+/// A repository in Belljar's state directory is refused, because a box can write to it.
+pub fn find_source(state: &Scoped, dir: &Path) -> Result<Source, EngineError> {
     let (_, dir) = belljar_box::open(dir).kind(ErrorKind::Invalid)?;
     if !dir.is_dir() {
         return Err(invalid(format!("--repo: {} is not a directory", dir.display())));
     }
-    let own = |path: &Path| {
-        let text = format!("--repo: {} is part of Belljar's own state", path.display());
+    let refuse_state = |path: &Path| {
+        let text = format!("--repo: {} is part of Belljar's own state directory", path.display());
         if path.starts_with(state.home()) { Err(invalid(text)) } else { Ok(()) }
     };
-    own(&dir)?;
+    refuse_state(&dir)?;
     let source = find(state, &dir)?;
-    own(&source.git_dir)?;
-    own(&source.common)?;
+    refuse_state(&source.git_dir)?;
+    refuse_state(&source.common)?;
     Ok(source)
 }
 
+/// Finds the git repository that contains `dir`, or the git store of a jj repository.
 fn find(state: &Scoped, dir: &Path) -> Result<Source, EngineError> {
-    let understand = |git: &Git, top, jj| understand(git, top, dir, jj, state.home());
+    let inspect = |git: &Git, top, jj| inspect(git, top, dir, jj, state.home());
     let program = GitProgram::find(state.host()).kind(ErrorKind::Broken)?;
     if let Some(store) = jj_store(dir) {
-        return understand(&Git::at(&program, &store), None, true);
+        return inspect(&Git::at(&program, &store), None, true);
     }
-    let here = Git::in_dir(&program, dir);
-    if let Ok(top) = here.bytes(&["rev-parse", "--show-toplevel"]) {
+    let git = Git::in_dir(&program, dir);
+    if let Ok(top) = git.output(&["rev-parse", "--show-toplevel"]) {
         let top = path(top);
-        return understand(&here, Some(top), false);
+        return inspect(&git, Some(top), false);
     }
-    // One without a checkout is used only if it is the very directory that was named: one that was
-    // planted somewhere above it is not.
+    // A bare repository is used only if `dir` itself is the repository. A bare repository in a parent
+    // directory may have been planted by an attacker.
     let bare = Git::at(&program, dir);
-    if bare.agrees(&["rev-parse", "--git-dir"]) {
-        return understand(&bare, None, false);
+    if bare.succeeds(&["rev-parse", "--git-dir"]) {
+        return inspect(&bare, None, false);
     }
     let text = format!(
-        "--repo: {} is not in a git repository; `git init` makes one, `--workspace` needs none",
+        "--repo: {} is not in a git repository; run `git init`, or use `--workspace`",
         dir.display()
     );
     Err(invalid(text))
 }
 
-fn understand(
+/// Reads the properties of a repository that was found.
+fn inspect(
     git: &Git,
     checkout: Option<PathBuf>,
     named: &Path,
     jj_store: bool,
     hidden: &Path,
 ) -> Result<Source, EngineError> {
-    let ask = |what: &str| git.bytes(&["rev-parse", "--path-format=absolute", what]);
-    let git_dir = path(ask("--git-dir").kind(ErrorKind::Broken)?);
-    let common = path(ask("--git-common-dir").kind(ErrorKind::Broken)?);
-    let own = Git::at(git.program(), &git_dir);
-    let format = own.line(&["rev-parse", "--show-object-format"]).kind(ErrorKind::Broken)?;
-    let shallow = own.ask(&["rev-parse", "--is-shallow-repository"]).is_some_and(|it| it == "true");
+    let rev_parse = |option: &str| git.output(&["rev-parse", "--path-format=absolute", option]);
+    let git_dir = path(rev_parse("--git-dir").kind(ErrorKind::Broken)?);
+    let common = path(rev_parse("--git-common-dir").kind(ErrorKind::Broken)?);
+    let git_at_dir = Git::at(git.program(), &git_dir);
+    let format = git_at_dir.line(&["rev-parse", "--show-object-format"]).kind(ErrorKind::Broken)?;
+    let shallow =
+        git_at_dir.query(&["rev-parse", "--is-shallow-repository"]).is_some_and(|it| it == "true");
     let mut remarks = Vec::new();
     match &checkout {
         Some(top) if top != named => remarks.push(format!(
-            "{} lies in the repository {}: all of it is in the box",
+            "{} is a directory of the repository {}: the box gets the complete repository",
             named.display(),
             top.display()
         )),
         _ => {}
     }
-    let head = head(&own).kind(ErrorKind::Broken)?;
+    let head = head(&git_at_dir).kind(ErrorKind::Broken)?;
     let hidden = hidden.to_owned();
     let program = git.program().clone();
     Ok(Source {
@@ -132,19 +138,22 @@ fn understand(
     })
 }
 
+/// Reads which branch or commit is checked out.
 fn head(git: &Git) -> anyhow::Result<Head> {
-    let commit = git.ask(&["rev-parse", "--verify", "-q", "HEAD^{commit}"]);
-    let name = git.ask(&["symbolic-ref", "-q", "HEAD"]);
+    let commit = git.query(&["rev-parse", "--verify", "-q", "HEAD^{commit}"]);
+    let name = git.query(&["symbolic-ref", "-q", "HEAD"]);
     let name = name.and_then(|name| Some(name.strip_prefix("refs/heads/")?.to_owned()));
     match (commit, name) {
         (Some(commit), Some(name)) => Ok(Head::Branch { name, commit }),
         (Some(commit), None) => Ok(Head::Detached { commit }),
         (None, Some(name)) => Ok(Head::Unborn { name }),
-        (None, None) => anyhow::bail!("what is checked out in the repository cannot be read"),
+        (None, None) => anyhow::bail!(
+            "cannot read which commit is checked out in the repository: HEAD is invalid"
+        ),
     }
 }
 
-/// The store of a jj repository that has no `.git` beside it.
+/// Returns the internal git store of a jj repository that has no `.git` directory beside `.jj`.
 fn jj_store(dir: &Path) -> Option<PathBuf> {
     let top = dir.ancestors().find(|dir| dir.join(".jj").is_dir() || dir.join(".git").exists())?;
     if top.join(".git").exists() {
@@ -152,7 +161,7 @@ fn jj_store(dir: &Path) -> Option<PathBuf> {
     }
     let mut repo = top.join(".jj/repo");
     if repo.is_file() {
-        // A workspace of its own: the file says where the repository is.
+        // In an additional jj workspace, this file contains the path of the repository.
         repo = top.join(".jj").join(fs::read_to_string(&repo).ok()?.trim_end());
     }
     let store = repo.join("store");
@@ -161,7 +170,7 @@ fn jj_store(dir: &Path) -> Option<PathBuf> {
     Some(store)
 }
 
-/// The path in an answer of git, which ends with a line break.
+/// Converts a line of git's output to a path, without the final line break.
 fn path(mut line: Vec<u8>) -> PathBuf {
     if line.last() == Some(&b'\n') {
         line.pop();
@@ -169,58 +178,62 @@ fn path(mut line: Vec<u8>) -> PathBuf {
     PathBuf::from(OsString::from_vec(line))
 }
 
-/// Who the user says to be wherever they work, if git is there and knows.
+/// Returns the user's name and email address from the global git configuration, if both are set.
 pub fn identity(host: &HostEnv) -> Option<Identity> {
     let program = host.find_program("git")?;
-    let ask = |key: &str| {
+    let global_setting = |key: &str| {
         let mut git = std::process::Command::new(&program);
         git.env_clear().envs(&host.variables);
         git.args(["config", "--global", "--includes", "--get", key]).current_dir("/");
-        let said = git.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-        String::from_utf8(said.stdout).ok()
+        let output = git.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        String::from_utf8(output.stdout).ok()
     };
-    Identity::new(&ask("user.name")?, &ask("user.email")?).ok()
+    Identity::new(&global_setting("user.name")?, &global_setting("user.email")?).ok()
 }
 
 impl Source {
-    /// The checkout, or the repository itself.
+    /// Returns the top directory of the checkout, or the git directory of a bare repository.
     pub fn path(&self) -> &Path {
         self.checkout.as_deref().unwrap_or(&self.common)
     }
 
-    /// Who the user says to be, in the user's own configuration.
+    /// Returns the user's name and email address from the configuration of this repository, if both are set.
     pub fn identity(&self) -> Option<Identity> {
-        let git = self.git().with_own_config();
-        let name = git.ask(&["config", "--get", "user.name"])?;
-        Identity::new(&name, &git.ask(&["config", "--get", "user.email"])?).ok()
+        let git = self.git().with_user_config();
+        let name = git.query(&["config", "--get", "user.name"])?;
+        Identity::new(&name, &git.query(&["config", "--get", "user.email"])?).ok()
     }
 
-    /// Git on the user's repository, to read from.
+    /// Returns a git command for reading the user's repository.
     pub(super) fn git(&self) -> Git {
         Git::at(&self.program, &self.git_dir)
     }
 
-    /// The settings that say how files of the checkout become objects. Programs are not among them.
+    /// Returns the git settings that control how files of the checkout become objects.
+    ///
+    /// None of these settings names a program.
     pub(super) fn file_settings(&self) -> anyhow::Result<Vec<(String, OsString)>> {
         const KEYS: [&str; 6] =
             ["autocrlf", "eol", "fileMode", "symlinks", "ignoreCase", "safecrlf"];
-        let git = self.git().with_own_config();
+        let git = self.git().with_user_config();
         let mut settings: Vec<(String, OsString)> = KEYS
             .iter()
             .map(|key| format!("core.{key}"))
-            .filter_map(|key| Some((key.clone(), git.ask(&["config", "--get", &key])?.into())))
+            .filter_map(|key| Some((key.clone(), git.query(&["config", "--get", &key])?.into())))
             .collect();
-        let excludes = git.bytes(&["config", "--type=path", "--get", "core.excludesFile"]);
+        let excludes = git.output(&["config", "--type=path", "--get", "core.excludesFile"]);
         settings
             .extend(excludes.ok().map(|file| ("core.excludesFile".to_owned(), path(file).into())));
         Ok(settings)
     }
 
-    /// The commits at which its history is cut off.
+    /// Reads the `shallow` file of the repository; `None` if the history is complete.
     pub(super) fn shallow_file(&self) -> anyhow::Result<Option<Vec<u8>>> {
         if !self.shallow {
             return Ok(None);
         }
-        fs::read(self.common.join("shallow")).map(Some).context("read where the history is cut off")
+        fs::read(self.common.join("shallow"))
+            .map(Some)
+            .context("cannot read the file `shallow` of the repository")
     }
 }

@@ -1,4 +1,4 @@
-//! Objects that no honest git makes, as a sealed box might hand them over.
+//! Tests the import of malformed objects that a hostile sealed box might send.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,9 +9,9 @@ use belljar_model::RepoAt;
 use belljar_testkit::{commit, git, git_command, is_root, picture, write_file};
 
 use super::incoming::Incoming;
-use super::reader::Answer;
-use super::work::judge;
-use super::{CloneSpec, Work, clone, look};
+use super::reader::ReadHeader;
+use super::work::import;
+use super::{CloneSpec, Work, clone, find_source};
 use crate::scope::{Scoped, of_test};
 
 /// A user's repository with one commit, a state directory, and a clone for one box.
@@ -31,11 +31,11 @@ impl Bench {
         git(&user, &["init", "-q", "-b", "main"]);
         commit(&user, "Begin");
         let (ada, name) = ("Ada <ada@example.org>".parse().unwrap(), "box".parse().unwrap());
-        let wish = CloneSpec { branch: None, uncommitted: false, identity: &ada, name: &name };
-        // Root's boxes have the owner's files under an id of their own.
+        let spec = CloneSpec { branch: None, uncommitted: false, identity: &ada, name: &name };
+        // As root, the clone must belong to another user, as the files of a box do.
         let owner = is_root().then_some((65534, 65534));
-        let source = look(&state, &user).unwrap();
-        let at = clone(&source, &wish, &top.join("state/repo"), owner).unwrap().at;
+        let source = find_source(&state, &user).unwrap();
+        let at = clone(&source, &spec, &top.join("state/repo"), owner).unwrap().at;
         Self { _dir: dir, top, state, at }
     }
 
@@ -43,13 +43,13 @@ impl Bench {
         self.top.join("user")
     }
 
-    /// Where the box's clone is.
+    /// Returns the directory of the box's clone.
     fn repo(&self) -> PathBuf {
         self.top.join("state/repo")
     }
 }
 
-/// Writes an object as it is, whatever git thinks of it.
+/// Writes a git object without any check and returns its id.
 fn object(repo: &Path, kind: &str, content: &[u8]) -> String {
     let args = ["hash-object", "-t", kind, "--literally", "-w", "--stdin"];
     let mut command = git_command(repo, &args);
@@ -60,7 +60,7 @@ fn object(repo: &Path, kind: &str, content: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// One entry of a tree.
+/// Returns the bytes of one entry of a tree object.
 fn entry(mode: &str, name: &str, oid: &str) -> Vec<u8> {
     let byte = |at: usize| u8::from_str_radix(&oid[at..at + 2], 16).unwrap();
     let mut entry = format!("{mode} {name}\0").into_bytes();
@@ -68,6 +68,7 @@ fn entry(mode: &str, name: &str, oid: &str) -> Vec<u8> {
     entry
 }
 
+/// Writes a commit object and returns its id.
 fn commit_of(repo: &Path, tree: &str, parent: &str) -> String {
     let by = "T <t@t> 1700000000 +0000";
     let parent = if parent.is_empty() { String::new() } else { format!("parent {parent}\n") };
@@ -75,7 +76,7 @@ fn commit_of(repo: &Path, tree: &str, parent: &str) -> String {
     object(repo, "commit", text.as_bytes())
 }
 
-/// A pack of exactly these objects.
+/// Returns a pack that contains exactly these objects.
 fn pack(repo: &Path, oids: &[&str]) -> Vec<u8> {
     let mut command = git_command(repo, &["pack-objects", "--stdout", "-q"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -83,15 +84,16 @@ fn pack(repo: &Path, oids: &[&str]) -> Vec<u8> {
     child.wait_with_output().unwrap().stdout
 }
 
-fn take(bench: &Bench, at: &RepoAt, tip: &str, pack: &[u8]) -> anyhow::Result<Option<Work>> {
+/// Imports a pack as if the sealed box had sent it with this last commit.
+fn import_pack(bench: &Bench, at: &RepoAt, tip: &str, pack: &[u8]) -> anyhow::Result<Option<Work>> {
     let path = bench.top.join("pack");
     fs::write(&path, pack).unwrap();
-    let answer = Answer { tip: Some(tip.to_owned()), has_pack: true, ..Answer::default() };
-    judge(at, &answer, File::open(&path).unwrap(), Incoming::new(&bench.state).unwrap())
+    let header = ReadHeader { tip: Some(tip.to_owned()), has_pack: true, ..ReadHeader::default() };
+    import(at, &header, File::open(&path).unwrap(), Incoming::new(&bench.state).unwrap())
 }
 
 #[test]
-fn c04_c10_objects_that_would_harm_a_checkout_are_refused() {
+fn c04_c10_import_refuses_objects_that_would_harm_a_checkout() {
     let bench = Bench::new();
     let at = bench.at.clone();
     let repo = bench.repo();
@@ -121,10 +123,10 @@ fn c04_c10_objects_that_would_harm_a_checkout_are_refused() {
     for (index, tree) in trees.iter().enumerate() {
         let tip = commit_of(&repo, tree, &base);
         let pack = pack(&repo, &[&tip, tree, &nested, &blob, &link, &modules]);
-        let refused = take(&bench, &at, &tip, &pack).unwrap_err();
-        assert!(format!("{refused:#}").contains("not sound"), "{index}: {refused:#}");
+        let refused = import_pack(&bench, &at, &tip, &pack).unwrap_err();
+        assert!(format!("{refused:#}").contains("are invalid"), "{index}: {refused:#}");
     }
-    // Git that is not told to look takes the first of them.
+    // Control: without `--strict`, git accepts the first of these trees.
     let tip = commit_of(&repo, &trees[0], &base);
     let pack = pack(&repo, &[&tip, &trees[0], &nested, &blob]);
     fs::write(bench.top.join("pack"), pack).unwrap();
@@ -132,12 +134,12 @@ fn c04_c10_objects_that_would_harm_a_checkout_are_refused() {
     let mut command = git_command(&bench.top.join("control"), &["index-pack", "--stdin"]);
     command.stdin(File::open(bench.top.join("pack")).unwrap());
     assert!(command.status().unwrap().success());
-    assert_eq!(before, picture(&bench.user()), "none of it is in the user's repository");
+    assert_eq!(before, picture(&bench.user()), "the user's repository is unchanged");
     assert!(crate::store::is_empty(&bench.top.join("state/incoming")));
 }
 
 #[test]
-fn c10_a_pack_that_is_not_what_it_says_is_refused() {
+fn c10_import_refuses_an_incomplete_or_corrupt_pack() {
     let bench = Bench::new();
     let at = bench.at.clone();
     let repo = bench.repo();
@@ -148,29 +150,38 @@ fn c10_a_pack_that_is_not_what_it_says_is_refused() {
     let tip = commit_of(&repo, &tree, &base);
     let whole = pack(&repo, &[&tip, &tree, &blob]);
     let refusal =
-        |tip: &str, pack: &[u8]| format!("{:#}", take(&bench, &at, tip, pack).unwrap_err());
-    assert!(refusal(&tip, &pack(&repo, &[&tip, &tree])).contains("not sound"), "without its file");
-    assert!(refusal(&tip, &pack(&repo, &[&tip])).contains("not sound"), "without its tree");
-    assert!(refusal(&tip, b"").contains("not sound"), "nothing");
-    assert!(refusal(&tip, b"PACK\0\0\0\x02").contains("not sound"), "cut short");
-    let mut spoiled = whole.clone();
-    *spoiled.last_mut().unwrap() ^= 1;
-    assert!(refusal(&tip, &spoiled).contains("not sound"), "spoiled");
-    assert!(refusal(&blob, &whole).contains("did not come"), "a file is no commit");
-    assert!(refusal(&"0".repeat(40), &whole).contains("did not come"), "one that is not there");
+        |tip: &str, pack: &[u8]| format!("{:#}", import_pack(&bench, &at, tip, pack).unwrap_err());
+    assert!(
+        refusal(&tip, &pack(&repo, &[&tip, &tree])).contains("are invalid"),
+        "pack without the file"
+    );
+    assert!(refusal(&tip, &pack(&repo, &[&tip])).contains("are invalid"), "pack without the tree");
+    assert!(refusal(&tip, b"").contains("are invalid"), "empty pack");
+    assert!(refusal(&tip, b"PACK\0\0\0\x02").contains("are invalid"), "truncated pack");
+    let mut corrupt = whole.clone();
+    *corrupt.last_mut().unwrap() ^= 1;
+    assert!(refusal(&tip, &corrupt).contains("are invalid"), "corrupt pack");
+    assert!(
+        refusal(&blob, &whole).contains("is not in its pack"),
+        "the id of a file instead of a commit"
+    );
+    assert!(
+        refusal(&"0".repeat(40), &whole).contains("is not in its pack"),
+        "the id of a missing object"
+    );
     let orphan = commit_of(&repo, &tree, &"1".repeat(40));
     let pack = pack(&repo, &[&orphan, &tree, &blob]);
     assert!(
         refusal(&orphan, &pack).contains("missing")
-            || refusal(&orphan, &pack).contains("not sound")
+            || refusal(&orphan, &pack).contains("are invalid")
     );
     assert_eq!(before, picture(&bench.user()));
-    let work = take(&bench, &at, &tip, &whole).unwrap().unwrap();
-    assert_eq!(work.tip, tip, "an honest one is taken");
+    let work = import_pack(&bench, &at, &tip, &whole).unwrap().unwrap();
+    assert_eq!(work.tip, tip, "a complete pack is imported");
 }
 
 #[test]
-fn a_few_objects_that_stand_for_billions_of_files_are_refused_in_time() {
+fn import_refuses_a_small_pack_that_describes_billions_of_files() {
     let bench = Bench::new();
     let at = bench.at.clone();
     let repo = bench.repo();
@@ -184,7 +195,7 @@ fn a_few_objects_that_stand_for_billions_of_files_are_refused_in_time() {
     all.push(commit_of(&repo, all.last().unwrap(), &at.base.clone().unwrap()));
     let oids: Vec<&str> = all.iter().map(String::as_str).collect();
     let pack = pack(&repo, &oids);
-    assert!(pack.len() < 8192, "it is small: {}", pack.len());
-    let refused = take(&bench, &at, all.last().unwrap(), &pack).unwrap_err();
-    assert!(format!("{refused:#}").contains("says more than"), "{refused:#}");
+    assert!(pack.len() < 8192, "the pack is small: {}", pack.len());
+    let refused = import_pack(&bench, &at, all.last().unwrap(), &pack).unwrap_err();
+    assert!(format!("{refused:#}").contains("exceeds the limit"), "{refused:#}");
 }

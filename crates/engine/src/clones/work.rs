@@ -1,4 +1,4 @@
-//! What a box has done to its private clone, brought before the user without touching anything.
+//! Reads the commits and uncommitted changes of a box from its private clone.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,37 +7,40 @@ use anyhow::{Context as _, anyhow};
 use belljar_model::boxes::BoxName;
 use belljar_model::{RepoAt, display};
 
-use super::branch::part;
+use super::branch::ref_component;
 use super::changes::{self, FileChange};
 use super::git::Git;
 use super::incoming::Incoming;
-use super::reader::{self, Answer, Ask, LARGEST};
+use super::reader::{self, MAX_PACK, ReadHeader, ReadRequest};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 
-/// The work of a box: its objects are sound, and lie beside the user's until [`keep`] puts them there.
+/// The commits that a box made in its private clone, with checked objects.
+///
+/// The objects are in a temporary directory until [`save_work`] copies them into the user's repository.
 #[derive(Debug)]
 pub struct Work {
-    /// Where it begins: a commit, or the empty tree for a repository that had none.
+    /// The commit that the box started with, or the empty tree if the repository had no commit.
     pub base: String,
-    /// Where it ends; with what is not committed, as a commit of its own.
+    /// The last commit. Uncommitted changes are a separate commit at the end.
     pub tip: String,
-    /// The newest first. No more than `SHOWN`; `commit_count` counts on.
+    /// The newest commits of the box, newest first, at most 1000.
     pub commits: Vec<Commit>,
+    /// The number of all commits of the box.
     pub commit_count: u64,
-    /// Whether the newest commit was made by us from what the box did not commit.
+    /// Whether Belljar made the newest commit from uncommitted changes of the box.
     pub uncommitted: bool,
     pub files: Vec<FileChange>,
-    /// The branch of the user's that has all of it already, if one has.
-    pub taken: Option<String>,
-    /// Whether commits on other branches in the box would be lost with it.
-    pub has_sides: bool,
-    /// What is not part of it and stays in the box, one sentence each.
+    /// A branch of the user that already contains all commits of the box, if there is one.
+    pub contained_in: Option<String>,
+    /// Whether other branches in the box have commits that would be lost with the box.
+    pub has_other_branches: bool,
+    /// Sentences for the user about files and commits that stay in the box.
     pub remarks: Vec<String>,
     pub(super) incoming: Incoming,
 }
 
-/// One commit; all of it is safe to show.
+/// A commit of a box. All fields are safe to print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     pub oid: String,
@@ -45,65 +48,70 @@ pub struct Commit {
     pub subject: String,
 }
 
-/// How a difference is shown.
+/// The options for the text of a diff.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiffStyle<'a> {
+    /// Whether to show the number of changed lines per file instead of the changes.
     pub stat: bool,
     pub colour: bool,
-    /// Only these files and directories; empty: all.
+    /// The files and directories to show; empty means all.
     pub paths: &'a [&'a Path],
 }
 
-/// Where work is put. Not `refs/belljar/NAME`: to git that would be another, and the first, meaning of the
-/// branch `belljar/NAME`, and somebody would merge what was never looked at.
-const REF: &str = "refs/belljar/work";
-/// So many commits are listed.
-const SHOWN: usize = 1000;
-/// What a person is shown of a difference.
-const LONGEST_DIFF: u64 = 32 << 20;
+/// The prefix of the refs that hold the commits of boxes in the user's repository.
+///
+/// The prefix is not `refs/belljar`: git would resolve `belljar/NAME` to that ref before the branch
+/// `belljar/NAME`, and a user would merge commits without a review.
+const REF_PREFIX: &str = "refs/belljar/work";
+/// The maximum number of commits in [`Work::commits`].
+const MAX_COMMITS: usize = 1000;
+/// The maximum size of a diff, in bytes.
+const MAX_DIFF: u64 = 32 << 20;
 
-/// Reads what the box `name` did in its clone at `repo`. None: nothing that is not in `at` already.
-/// The user's repository is only read.
-pub fn has_work(
+/// Reads the commits and uncommitted changes of the box `name` from its clone at `repo`.
+///
+/// Returns `None` if the box changed nothing. The user's repository is only read.
+pub fn read_work(
     state: &Scoped,
     name: &BoxName,
     at: &RepoAt,
     repo: &Path,
 ) -> Result<Option<Work>, EngineError> {
-    look(state, name, at, repo).kind(ErrorKind::Broken)
+    read(state, name, at, repo).kind(ErrorKind::Broken)
 }
 
-/// Puts the objects of `work` into the user's repository, on `refs/belljar/work/NAME`.
-pub fn keep(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineError> {
+/// Copies the objects of `work` into the user's repository and points `refs/belljar/work/NAME` at them.
+pub fn save_work(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineError> {
     if work.is_empty() {
         return Ok(());
     }
-    let kept = || {
-        let theirs = work.incoming.git(&at.git_dir);
-        let ours = work.incoming.plain(&at.git_dir).bounded().owned_by(&at.git_dir)?;
-        if !has_commit(&ours, &work.tip) {
+    let save = || {
+        let combined = work.incoming.combined_git(&at.git_dir);
+        let user = work.incoming.user_git(&at.git_dir).limited().as_owner_of(&at.git_dir)?;
+        if !has_commit(&user, &work.tip) {
             let mut revisions = vec![work.tip.clone()];
             revisions.extend(
                 at.from
                     .iter()
-                    .filter(|from| has_commit(&ours, from))
+                    .filter(|from| has_commit(&user, from))
                     .map(|from| format!("^{from}")),
             );
-            theirs.send_pack(&revisions, &ours)?;
+            combined.send_pack(&revisions, &user)?;
         }
-        let to = format!("{REF}/{}", part(name));
-        ours.bytes(&["update-ref", "--no-deref", "-m", "belljar: work of a box", &to, &work.tip])
+        let reference = format!("{REF_PREFIX}/{}", ref_component(name));
+        let message = "belljar: work of a box";
+        user.output(&["update-ref", "--no-deref", "-m", message, &reference, &work.tip])
     };
-    kept()
-        .with_context(|| format!("put the work into {}", at.path.display()))
+    save()
+        .with_context(|| format!("cannot copy the commits of the box into {}", at.path.display()))
         .kind(ErrorKind::Broken)?;
     Ok(())
 }
 
-/// The difference that the work makes, safe to show.
+/// Returns the diff between the first and the last commit of the box, as text that is safe to print.
 pub fn diff(at: &RepoAt, work: &Work, style: DiffStyle<'_>) -> Result<String, EngineError> {
     let text = || {
-        let git = work.incoming.git(&at.git_dir);
+        let git = work.incoming.combined_git(&at.git_dir);
         let mut args = vec![
             "diff",
             "--no-color",
@@ -118,92 +126,94 @@ pub fn diff(at: &RepoAt, work: &Work, style: DiffStyle<'_>) -> Result<String, En
         args.extend([work.base.as_str(), work.tip.as_str(), "--"]);
         let mut args: Vec<&std::ffi::OsStr> = args.into_iter().map(AsRef::as_ref).collect();
         args.extend(style.paths.iter().map(|path| path.as_os_str()));
-        git.answer(&args, &[], LONGEST_DIFF).context("show the difference")
+        git.output_with_input(&args, &[], MAX_DIFF).context("cannot create the diff")
     };
     let text = display::safe_multiline(text().kind(ErrorKind::Broken)?);
     Ok(if style.colour && !style.stat { coloured(&text) } else { text })
 }
 
 impl Work {
-    /// Marks what a rule of the user's keeps out.
+    /// Marks every changed file for which `rule` returns a reason as denied.
     pub fn deny(&mut self, rule: &dyn Fn(&Path) -> Option<String>) {
         changes::deny(&mut self.files, rule);
     }
 
-    /// What would be lost with the box, for a sentence; none if a branch of the user's has it all.
+    /// Describes the commits that would be lost if the box were removed; `None` if none would be lost.
     pub fn would_lose(&self) -> Option<String> {
-        if !self.is_empty() && self.taken.is_none() {
-            let many = |count: u64, word: &str| match count {
-                1 => format!("1 {word}"),
-                count => format!("{count} {word}s"),
+        if !self.is_empty() && self.contained_in.is_none() {
+            let plural = |count: u64, noun: &str| match count {
+                1 => format!("1 {noun}"),
+                count => format!("{count} {noun}s"),
             };
-            let (commits, files) = (many(self.commit_count, "commit"), self.files.len() as u64);
-            return Some(format!("{commits} with changes to {}", many(files, "file")));
+            let (commits, files) = (plural(self.commit_count, "commit"), self.files.len() as u64);
+            return Some(format!("{commits} with changes to {}", plural(files, "file")));
         }
-        self.has_sides.then(|| "commits on branches that are not checked out".to_owned())
+        self.has_other_branches.then(|| "commits on branches that are not checked out".to_owned())
     }
 
-    /// Whether there is nothing but what stays in the box anyway.
+    /// Returns whether there is no commit to import.
     pub fn is_empty(&self) -> bool {
         self.base == self.tip
     }
 }
 
-fn look(state: &Scoped, name: &BoxName, at: &RepoAt, repo: &Path) -> anyhow::Result<Option<Work>> {
+fn read(state: &Scoped, name: &BoxName, at: &RepoAt, repo: &Path) -> anyhow::Result<Option<Work>> {
     let incoming = Incoming::new(state)?;
-    let user = incoming.plain(&at.git_dir);
-    if !user.agrees(&["rev-parse", "--git-dir"]) {
+    let user = incoming.user_git(&at.git_dir);
+    if !user.succeeds(&["rev-parse", "--git-dir"]) {
         let path = at.path.display();
-        return Err(anyhow!("the repository {path} is not there any more; the box's own clone is"));
+        return Err(anyhow!(
+            "cannot find the repository {path} any more; the clone in the box still exists"
+        ));
     }
     let known = at.from.as_deref().filter(|from| has_commit(&user, from));
     let message = format!("Changes in the box {name} that were not committed");
     let also = at.base.as_deref().filter(|base| Some(*base) != known);
-    let ask = Ask { repo, known, also, message: &message, identity: &at.identity };
-    let (answer, pack) = reader::read(state, &ask, &incoming)?;
-    judge(at, &answer, pack, incoming)
+    let request = ReadRequest { repo, known, also, message: &message, identity: &at.identity };
+    let (header, pack) = reader::read(state, &request, &incoming)?;
+    import(at, &header, pack, incoming)
 }
 
-/// Takes what the sealed box says for what it is: the word of a stranger.
-pub(super) fn judge(
+/// Checks the untrusted output of the sealed box and imports its objects into `incoming`.
+pub(super) fn import(
     at: &RepoAt,
-    answer: &Answer,
+    header: &ReadHeader,
     pack: File,
     incoming: Incoming,
 ) -> anyhow::Result<Option<Work>> {
-    let user = incoming.plain(&at.git_dir);
-    let git = incoming.git(&at.git_dir);
-    if answer.has_pack {
-        git.take_pack(pack, true, LARGEST).context("what the box made is not sound")?;
+    let user = incoming.user_git(&at.git_dir);
+    let git = incoming.combined_git(&at.git_dir);
+    if header.has_pack {
+        git.import_pack(pack, true, MAX_PACK).context("the git objects of the box are invalid")?;
     }
-    let remarks = remarks(answer);
-    let nothing = at.base == answer.tip;
-    let tip = match &answer.tip {
-        _ if nothing && answer.sides.is_empty() && !answer.partial => return Ok(None),
-        _ if nothing => {
-            let has_sides = !answer.sides.is_empty();
-            return Ok(Some(Work { has_sides, ..empty(at, &user, remarks, incoming)? }));
+    let remarks = remarks(header);
+    let unchanged = at.base == header.tip;
+    let tip = match &header.tip {
+        _ if unchanged && header.other_branches.is_empty() && !header.partial => return Ok(None),
+        _ if unchanged => {
+            let has_other_branches = !header.other_branches.is_empty();
+            return Ok(Some(Work { has_other_branches, ..empty(at, &user, remarks, incoming)? }));
         }
         Some(tip) => tip.clone(),
-        None => return Err(anyhow!("the box's repository has no commit any more")),
+        None => return Err(anyhow!("the repository of the box no longer has a commit")),
     };
     let known = at.from.as_deref().filter(|from| has_commit(&user, from));
-    check(&git, &tip, known)?;
-    let began = [&at.base, &at.from].into_iter().flatten().find(|oid| has_commit(&git, oid));
-    // Without either the box has another history than the user by now.
-    let base = began.cloned().map_or_else(|| empty_tree(&user), Ok)?;
+    check_connected(&git, &tip, known)?;
+    let start = [&at.base, &at.from].into_iter().flatten().find(|oid| has_commit(&git, oid));
+    // If the box no longer has the commit that it started with, compare with the empty tree.
+    let base = start.cloned().map_or_else(|| empty_tree(&user), Ok)?;
     let (commits, commit_count) = commits(&git, &base, &tip)?;
-    let files = changes::between(&git, &base, &tip)?;
-    let uncommitted = answer.head.as_ref() != Some(&tip);
-    let taken = user.ask(&[
+    let files = changes::changed_files(&git, &base, &tip)?;
+    let uncommitted = header.head.as_ref() != Some(&tip);
+    let branches = user.query(&[
         "for-each-ref",
         "--format=%(refname:lstrip=2)",
         "--contains",
         &tip,
         "refs/heads",
     ]);
-    let taken = taken.and_then(|names| Some(names.lines().next()?.to_owned()));
-    let has_sides = !answer.sides.is_empty();
+    let contained_in = branches.and_then(|names| Some(names.lines().next()?.to_owned()));
+    let has_other_branches = !header.other_branches.is_empty();
     Ok(Some(Work {
         base,
         tip,
@@ -211,14 +221,14 @@ pub(super) fn judge(
         commit_count,
         uncommitted,
         files,
-        taken,
-        has_sides,
+        contained_in,
+        has_other_branches,
         remarks,
         incoming,
     }))
 }
 
-/// Nothing but remarks.
+/// Returns a [`Work`] without commits, which only carries remarks.
 fn empty(
     at: &RepoAt,
     user: &Git,
@@ -233,33 +243,36 @@ fn empty(
         commit_count: 0,
         uncommitted: false,
         files: Vec::new(),
-        taken: None,
-        has_sides: false,
+        contained_in: None,
+        has_other_branches: false,
         remarks,
         incoming,
     })
 }
 
-/// That it is a commit, and that everything it leads to is there.
-fn check(git: &Git, tip: &str, known: Option<&str>) -> anyhow::Result<()> {
+/// Checks that `tip` is a commit and that every object it refers to exists.
+fn check_connected(git: &Git, tip: &str, known: Option<&str>) -> anyhow::Result<()> {
     if !has_commit(git, tip) {
-        return Err(anyhow!("the box names a commit that did not come with its objects"));
+        return Err(anyhow!("the sealed box named a commit that is not in its pack"));
     }
     let mut args = vec!["rev-list", "--objects", "--quiet", tip];
-    let not = known.map(|known| format!("^{known}"));
-    args.extend(not.as_deref());
-    git.bytes(&args).context("objects of the box's work are missing")?;
+    let exclude = known.map(|known| format!("^{known}"));
+    args.extend(exclude.as_deref());
+    git.output(&args).context("git objects of the box are missing")?;
     Ok(())
 }
 
+/// Checks whether the repository has a commit with this object id.
 fn has_commit(git: &Git, oid: &str) -> bool {
-    git.ask(&["cat-file", "-t", oid]).is_some_and(|kind| kind == "commit")
+    git.query(&["cat-file", "-t", oid]).is_some_and(|kind| kind == "commit")
 }
 
+/// Returns the object id of the empty tree.
 fn empty_tree(git: &Git) -> anyhow::Result<String> {
     git.line(&["hash-object", "-t", "tree", "/dev/null"])
 }
 
+/// Lists the newest commits from `base` to `tip`, and counts all of them.
 fn commits(git: &Git, base: &str, tip: &str) -> anyhow::Result<(Vec<Commit>, u64)> {
     let range: Vec<String> = match has_commit(git, base) {
         true => vec![tip.to_owned(), format!("^{base}")],
@@ -267,14 +280,17 @@ fn commits(git: &Git, base: &str, tip: &str) -> anyhow::Result<(Vec<Commit>, u64
     };
     let run = |args: &[&str]| {
         let all: Vec<&str> = args.iter().copied().chain(range.iter().map(String::as_str)).collect();
-        git.bytes(&all).context("list the commits of the work")
+        git.output(&all).context("cannot list the commits of the box")
     };
     let count = run(&["rev-list", "--count"])?;
-    let count = String::from_utf8_lossy(&count).trim().parse().context("count the commits")?;
-    let most = format!("--max-count={SHOWN}");
+    let count = String::from_utf8_lossy(&count)
+        .trim()
+        .parse()
+        .context("cannot parse the number of commits")?;
+    let max_count = format!("--max-count={MAX_COMMITS}");
     let format = "--format=%an <%ae>%n%s";
-    let said = run(&["rev-list", "--encoding=UTF-8", &most, format])?;
-    let mut lines = said.split(|byte| *byte == b'\n');
+    let output = run(&["rev-list", "--encoding=UTF-8", &max_count, format])?;
+    let mut lines = output.split(|byte| *byte == b'\n');
     let mut commits = Vec::new();
     while let Some(oid) = lines.next().and_then(|line| line.strip_prefix(b"commit ")) {
         let (author, subject) =
@@ -288,33 +304,33 @@ fn commits(git: &Git, base: &str, tip: &str) -> anyhow::Result<(Vec<Commit>, u64
     Ok((commits, count))
 }
 
-/// What stays in the box, in plain words.
-fn remarks(answer: &Answer) -> Vec<String> {
+/// Returns sentences for the user about commits and files that are not imported.
+fn remarks(header: &ReadHeader) -> Vec<String> {
     let mut remarks: Vec<String> = Vec::new();
-    for (count, name) in &answer.sides {
+    for (count, name) in &header.other_branches {
         let short = name.strip_prefix(b"refs/heads/").unwrap_or(name);
         let more = if *count == 1 { "a commit" } else { "commits" };
         remarks.push(format!(
-            "{} in the box has {more} that what is checked out there has not; only what is checked out comes along",
+            "the ref {} in the box has {more} that the checked-out branch lacks; only the checked-out branch is imported",
             display::safe(short)
         ));
     }
-    if answer.partial {
-        remarks.push("some files of the box could not be read, and stay there".into());
+    if header.partial {
+        remarks.push("some files of the box could not be read and are not imported".into());
     }
-    if answer.ignored > 0 {
+    if header.ignored > 0 {
         remarks.push(format!(
             "{} that git ignores stay in the box",
-            match answer.ignored {
+            match header.ignored {
                 1 => "1 file or directory".to_owned(),
-                many => format!("{many} files or directories"),
+                count => format!("{count} files or directories"),
             }
         ));
     }
     remarks
 }
 
-/// Lines that come and go in their colours.
+/// Adds terminal colours to the lines of a diff.
 fn coloured(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 4);
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,4 @@
-//! The end of a run: its result, and the record of it.
+//! The end of a run: its result and its entry in the ledger.
 
 use belljar_box::{BoxEnd, Teardown};
 use belljar_ledger::{Body, Digest};
@@ -10,19 +10,19 @@ use crate::notice::Notice;
 use crate::record::RunRecorder;
 use crate::scope::Scoped;
 
-/// A program that ended, in a box that is being removed.
+/// A run whose program has ended, and whose box is being removed.
 #[derive(Debug)]
 pub struct Ended {
     pub(super) span: Span,
     pub finished: BoxEnd,
-    /// Mounts and cgroups, which are gone at the latest when this is dropped.
-    pub remains: Teardown,
-    /// What the network of the box was used for.
-    pub account: Option<NetworkSummary>,
+    /// The removal of mounts and cgroups. Dropping the value waits until they are removed.
+    pub teardown: Teardown,
+    /// The summary of network requests; `None` for a box without network.
+    pub network_summary: Option<NetworkSummary>,
     pub recorder: RunRecorder,
-    /// The hash of everything that decided what the box may do.
+    /// The hash of the template and the network policy of the box.
     pub policy: Digest,
-    /// What the program wrote, as far as that is recorded.
+    /// The recorded standard output and standard error; `None` for what is not recorded.
     pub outputs: [Option<Body>; 2],
     pub(super) record: RunRecord,
     pub(super) template: Template,
@@ -30,7 +30,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The result. `changed` is the number of changed files, where there is a workspace.
+    /// Returns the result of the run. `changed` is the number of changed files in the workspace, if any.
     pub fn result(&self, changed: Option<u64>) -> RunResult {
         let BoxEnd { exit, signal, reason, wall, .. } = &self.finished;
         RunResult {
@@ -51,13 +51,13 @@ impl Ended {
         }
     }
 
-    /// Records the end. `changes` is the hash of the list of changes.
+    /// Records the end of the run in the ledger. `changes` is the hash of the list of changes.
     pub fn record(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
         let _entered = self.span.clone().entered();
         let outputs = std::mem::take(&mut self.outputs);
         if let Err(error) = self.recorder.ended(result, outputs, changes) {
             state.notice(&Notice::NotRecorded(format!(
-                "the end of the run is not on record; `belljar runs` will show it: {error}"
+                "cannot record the end of the run in the ledger; `belljar runs` still shows it: {error}"
             )));
         }
     }

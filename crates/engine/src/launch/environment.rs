@@ -1,4 +1,4 @@
-//! The variables that a program finds in its environment.
+//! The environment variables of a program in a box.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use belljar_model::{RunId, Template};
 
 use crate::host::HostEnv;
 
-/// Everything that the payload finds in its environment.
+/// Returns the environment of a program: default variables, then the variables of the template.
 pub(super) fn environment(
     host: &HostEnv,
     template: &Template,

@@ -1,4 +1,4 @@
-//! What a program wrote, for the record: its hash, or the whole of it if the template asks.
+//! Records the output of a program: its hash, or the complete output if the template requires that.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -12,31 +12,39 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::record::LedgerHandle;
 
-/// Both outputs of one program.
+/// Records the standard output and the standard error of one program.
 #[derive(Debug)]
 pub struct OutputRecorder {
-    output: Track,
-    error: Track,
+    output: StreamRecorder,
+    error: StreamRecorder,
 }
 
+/// Records one output stream.
 #[derive(Debug)]
-enum Track {
+enum StreamRecorder {
+    /// Nothing is recorded.
     None,
+    /// The salted hash of the output is recorded.
     Hash(Committing),
-    /// A file without a name: it is gone with us.
-    Keep(File, io::Result<()>),
+    /// The complete output is recorded. Until then it is in a temporary file without a name.
+    Body(File, io::Result<()>),
 }
 
 impl OutputRecorder {
+    /// Creates a recorder for the output of a program. Temporary files are created in `dir`.
     pub fn new(record: Record, dir: &Path) -> anyhow::Result<Self> {
-        Ok(Self { output: Track::new(record, dir)?, error: Track::new(record, dir)? })
+        Ok(Self {
+            output: StreamRecorder::new(record, dir)?,
+            error: StreamRecorder::new(record, dir)?,
+        })
     }
 
-    /// Records nothing.
+    /// Returns a recorder that records nothing.
     pub const fn none() -> Self {
-        Self { output: Track::None, error: Track::None }
+        Self { output: StreamRecorder::None, error: StreamRecorder::None }
     }
 
+    /// Adds a chunk of program output to the record.
     pub fn write(&mut self, stream: Stream, chunk: &[u8]) {
         match stream {
             Stream::Output => self.output.write(chunk),
@@ -44,6 +52,7 @@ impl OutputRecorder {
         }
     }
 
+    /// Stores the output in the ledger and returns the bodies of standard output and standard error.
     pub fn finish(
         self,
         ledger: &LedgerHandle,
@@ -53,7 +62,7 @@ impl OutputRecorder {
     }
 }
 
-impl Track {
+impl StreamRecorder {
     fn new(record: Record, dir: &Path) -> anyhow::Result<Self> {
         Ok(match record {
             Record::None => Self::None,
@@ -61,7 +70,11 @@ impl Track {
             Record::Bodies => {
                 let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
                 let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
-                Self::Keep(file.context("make a file for the program's output")?.into(), Ok(()))
+                Self::Body(
+                    file.context("cannot create a temporary file for the output of the program")?
+                        .into(),
+                    Ok(()),
+                )
             }
         })
     }
@@ -70,7 +83,7 @@ impl Track {
         match self {
             Self::None => {}
             Self::Hash(committing) => committing.update(chunk),
-            Self::Keep(file, written) => {
+            Self::Body(file, written) => {
                 if written.is_ok() {
                     *written = file.write_all(chunk);
                 }
@@ -81,11 +94,17 @@ impl Track {
     fn finish(self, ledger: &LedgerHandle, policy: Digest) -> anyhow::Result<Option<Body>> {
         match self {
             Self::None => Ok(None),
-            // That nothing was written is no secret that would need a salt.
+            // Empty output needs no salted hash.
             Self::Hash(committing) => Ok(Some(committing.finish()).filter(|body| body.size() > 0)),
-            Self::Keep(mut file, written) => {
-                written.and_then(|()| file.rewind()).context("keep the program's output")?;
-                Ok(Some(ledger.keep(policy, &mut file).context("keep the program's output")?))
+            Self::Body(mut file, written) => {
+                written
+                    .and_then(|()| file.rewind())
+                    .context("cannot write the output of the program to a temporary file")?;
+                Ok(Some(
+                    ledger
+                        .keep(policy, &mut file)
+                        .context("cannot store the output of the program in the ledger")?,
+                ))
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The supervisor's side of a broker: starts it, tells it what it may, and records what it says.
+//! The supervisor's side of a broker: starts the broker, sends it the policy, and records its events.
 //!
-//! Secrets go from their files to the broker by descriptor: no value is ever in the memory of this
-//! process.
+//! The supervisor passes the files of secrets to the broker as descriptors: no secret is ever in the memory
+//! of the supervisor.
 
 pub mod control;
 mod host_addresses;
@@ -45,32 +45,32 @@ pub use recorder::BrokerRecorder;
 use renewals::Renewals;
 pub use summary::{NetworkSummary, RequestSummary};
 
-/// How the broker's process is called, and what tells our program to be one.
+/// The process name of a broker. As first argument, it makes the program run as a broker.
 pub const ROLE: &str = "belljar-broker";
 
-/// What a broker gets to say its last words.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// The time that a broker has to exit before it is killed.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A broker at work. It ends when this is dropped.
+/// A running broker process. Dropping the value kills the process.
 #[derive(Debug)]
 pub struct Broker {
     process: Spawned,
     socket: OwnedFd,
-    /// Its end is no surprise any more.
-    dismissed: Arc<AtomicBool>,
+    /// Whether the broker was asked to exit, so that its exit raises no alarm.
+    stopping: Arc<AtomicBool>,
     control: BrokerControl,
     renewals: Option<Arc<Renewals>>,
     clock: Clock,
 }
 
-/// How the world beyond the box is found and known.
+/// The certificates and name servers that a broker uses for connections to upstreams.
 #[derive(Debug)]
 pub struct UpstreamConfig {
     pub roots: Vec<PathBuf>,
     pub name_servers: Vec<SocketAddr>,
 }
 
-/// The files of the vault that a broker is to open, by descriptor.
+/// Descriptors of the encrypted secrets of a box and of the key that decrypts them.
 #[derive(Debug)]
 pub struct SealedSecrets {
     source: KeySource,
@@ -80,46 +80,47 @@ pub struct SealedSecrets {
 }
 
 impl Broker {
-    /// Starts a broker for this policy. It prepares itself while we do something else.
+    /// Starts a broker for a policy. The broker prepares itself in the background.
     pub fn start(
         program: &Path,
         run: RunId,
         policy: Policy,
         UpstreamConfig { roots, name_servers }: UpstreamConfig,
         sealed: Option<&SealedSecrets>,
-        changes: bool,
+        changeable: bool,
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let program = rustix::fs::open(program, flags, Mode::empty())
-            .with_context(|| format!("open {}", program.display()))?;
+            .with_context(|| format!("cannot open the program {}", program.display()))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .context("open /dev/null")?;
-        let (socket, theirs) = rustix::net::socketpair(
+            .context("cannot open /dev/null")?;
+        let (socket, broker_socket) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
             None,
         )
-        .context("make a socket pair")?;
+        .context("cannot create a socket pair for the broker")?;
         let variables = logging::environment(run);
         let environment: Vec<&CStr> = variables.iter().map(CString::as_c_str).collect();
-        let beside = Spawn::without_namespaces(
+        let spawn = Spawn::without_namespaces(
             program.as_fd(),
             c"belljar-broker",
-            theirs.as_fd(),
+            broker_socket.as_fd(),
             null.as_fd(),
         );
-        let beside = Spawn { environment: &environment, ..beside };
-        let process = clone::spawn(&beside).context("start the broker")?;
-        let control = BrokerControl::new(&policy).context("make a control")?;
+        let spawn = Spawn { environment: &environment, ..spawn };
+        let process = clone::spawn(&spawn).context("cannot start the broker")?;
+        let control =
+            BrokerControl::new(&policy).context("cannot create the control of the broker")?;
         let renewals = sealed.map(|sealed| Arc::clone(&sealed.renewals));
-        let broker = Self { process, socket, dismissed: Arc::default(), control, renewals, clock };
+        let broker = Self { process, socket, stopping: Arc::default(), control, renewals, clock };
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
-        let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
-        let secrets = named.map(|(name, _)| name.clone()).collect();
+        let files = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
+        let secrets = files.map(|(name, _)| name.clone()).collect();
         let own = host_addresses::addresses();
-        let setup = Setup { policy, roots, name_servers, key, secrets, own, changes };
+        let setup = Setup { policy, roots, name_servers, key, secrets, own, changes: changeable };
         let descriptors: Vec<BorrowedFd<'_>> = sealed
             .into_iter()
             .flat_map(|sealed| {
@@ -127,88 +128,98 @@ impl Broker {
                 std::iter::once(sealed.key.as_fd()).chain(files)
             })
             .collect();
-        wire::send(broker.socket.as_fd(), &setup, &descriptors).context("set up the broker")?;
+        wire::send(broker.socket.as_fd(), &setup, &descriptors)
+            .context("cannot send the policy to the broker")?;
         tracing::debug!(pid = broker.process.pid, "broker started");
         Ok(broker)
     }
 
-    /// Waits until the broker is prepared: what the box is to be given.
+    /// Waits until the broker is prepared and returns its certificate and placeholders for the box.
     pub fn hello(&self) -> anyhow::Result<Hello> {
         match self.reply()? {
             Reply::Hello(hello) => Ok(hello),
-            Reply::Ready | Reply::Failed(_) => Err(anyhow!("the broker spoke out of turn")),
+            Reply::Ready | Reply::Failed(_) => {
+                Err(anyhow!("the broker sent an unexpected message"))
+            }
         }
     }
 
-    /// Hands over the sockets of the box, and waits until they are served.
+    /// Sends the listening sockets of the box to the broker and waits until the broker serves them.
     pub fn open(&self, sockets: Sockets) -> anyhow::Result<()> {
         let Sockets { tcp, dns_udp, dns_tcp, any } = sockets;
-        let send = |door: SocketKind, socket: &OwnedFd| {
-            wire::send(self.socket.as_fd(), &door, &[socket.as_fd()])
-                .context("hand a socket to the broker")
+        let send = |kind: SocketKind, socket: &OwnedFd| {
+            wire::send(self.socket.as_fd(), &kind, &[socket.as_fd()])
+                .context("cannot send a socket to the broker")
         };
         for socket in tcp.iter().map(|(_, socket)| socket).chain(&any) {
             send(SocketKind::Tcp, socket)?;
         }
         send(SocketKind::DnsDatagrams, &dns_udp)?;
         send(SocketKind::DnsStreams, &dns_tcp)?;
-        wire::send(self.socket.as_fd(), &SocketKind::Open, &[]).context("open the broker")?;
+        wire::send(self.socket.as_fd(), &SocketKind::Open, &[])
+            .context("cannot tell the broker to serve its sockets")?;
         match self.reply()? {
             Reply::Ready => Ok(()),
-            Reply::Hello(_) | Reply::Failed(_) => Err(anyhow!("the broker spoke out of turn")),
+            Reply::Hello(_) | Reply::Failed(_) => {
+                Err(anyhow!("the broker sent an unexpected message"))
+            }
         }
     }
 
-    /// The recorder for what this broker says from now on.
+    /// Returns the recorder for the events of this broker.
     pub fn recorder(&self) -> anyhow::Result<BrokerRecorder> {
-        let socket = self.socket.try_clone().context("share the broker's socket")?;
+        let socket =
+            self.socket.try_clone().context("cannot duplicate the socket of the broker")?;
         let renewals = self.renewals.clone();
         Ok(BrokerRecorder::new(
             socket,
-            Arc::clone(&self.dismissed),
+            Arc::clone(&self.stopping),
             self.control.clone(),
             renewals,
             self.clock,
         ))
     }
 
-    /// What moves its rules. Its questions wait for answers in the store.
+    /// Returns the handle that changes the rules. Requests for approval wait for their answers in `requests`.
     pub fn control(&self, requests: BoxRequests) -> BrokerControl {
-        self.control.attend(requests);
+        self.control.accept_requests(requests);
         self.control.clone()
     }
 
-    /// The box is over: the broker says its last words and ends.
-    pub fn dismiss(&self) {
-        self.dismissed.store(true, Ordering::Release);
-        tracing::debug!(pid = self.process.pid, "broker is told to end");
-        rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // one that is gone needs no word
-        let until = Instant::now() + FAREWELL;
-        while !self.is_gone(until.saturating_duration_since(Instant::now())) {
-            if Instant::now() >= until {
-                tracing::warn!(pid = self.process.pid, "broker does not end and is killed");
-                rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it ended
+    /// Asks the broker to exit, because the box ended, and kills it after [`SHUTDOWN_TIMEOUT`].
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        tracing::debug!(pid = self.process.pid, "broker is asked to exit");
+        rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // fails if the broker has already exited
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+        while !self.has_exited(deadline.saturating_duration_since(Instant::now())) {
+            if Instant::now() >= deadline {
+                tracing::warn!(pid = self.process.pid, "broker did not exit in time and is killed");
+                rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it has exited
                 return;
             }
         }
     }
 
-    fn is_gone(&self, within: Duration) -> bool {
+    /// Waits for the exit of the broker and returns whether it exited in time.
+    fn has_exited(&self, within: Duration) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.process.pidfd.as_fd(), PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&timespec(within))).is_ok_and(|ready| ready > 0)
     }
 
+    /// Receives the next message of the broker during its setup.
     fn reply(&self) -> anyhow::Result<Reply> {
         let mut buffer = vec![0; wire::MAX_MESSAGE];
         let received = wire::receive_raw(self.socket.as_fd(), &mut buffer);
-        let Some((length, _)) = received.context("hear from the broker")? else {
-            bail!("the broker ended without a word");
+        let Some((length, _)) = received.context("cannot receive a message of the broker")? else {
+            bail!("the broker exited without reporting an error");
         };
         let bytes = buffer.get(..length).unwrap_or_default();
         if let Some((step, source)) = clone::SpawnStep::from_report(bytes).filter(|_| length == 5) {
-            return Err(anyhow::Error::new(source).context(format!("start the broker: {step:?}")));
+            return Err(anyhow::Error::new(source)
+                .context(format!("cannot start the broker: step {step:?} failed")));
         }
-        match wire::decode(bytes).context("understand the broker")? {
+        match wire::decode(bytes).context("cannot decode a message of the broker")? {
             Reply::Failed(why) => Err(anyhow!(why)),
             reply @ (Reply::Hello(_) | Reply::Ready) => Ok(reply),
         }
@@ -217,13 +228,14 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it ended
-        belljar_sys::process::wait(self.process.pid, true).ok(); // reaped, now or before
+        // Both calls fail if the broker has already exited or was reaped.
+        rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok();
+        belljar_sys::process::wait(self.process.pid, true).ok();
     }
 }
 
 impl SealedSecrets {
-    /// Opens the files of the secrets that a policy names, and the key; none if it names none.
+    /// Opens the files of the secrets that a policy names, and the key. Returns `None` if it names no secret.
     pub fn open(
         home: &Path,
         policy: &Policy,
@@ -233,7 +245,9 @@ impl SealedSecrets {
             policy.secrets.iter().flat_map(SecretDecl::needs).collect();
         let Some(first) = names.first() else { return Ok(None) };
         let unset = |name: &SecretName| {
-            invalid(format!("--secret {name}: not set; `belljar secret set {name}` does that"))
+            invalid(format!(
+                "--secret {name}: the secret is not set; set it with `belljar secret set {name}`"
+            ))
         };
         let store = Store::open(home).kind(ErrorKind::Invalid)?.ok_or_else(|| unset(first))?;
         let mut secrets = Vec::new();

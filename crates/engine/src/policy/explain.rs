@@ -1,4 +1,4 @@
-//! Which rule decides about a request, and why. Nothing is sent.
+//! Explains which rule allows or denies a network request. Nothing is sent.
 
 use std::path::{Path, PathBuf};
 
@@ -11,93 +11,88 @@ use serde::Serialize;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
-/// What a box would do.
+/// A network request to explain.
 #[derive(Debug)]
-pub enum Asked {
-    Request {
-        scheme: Scheme,
-        target: Target,
-        port: u16,
-        method: Method,
-        path: String,
-        upgrade: bool,
-    },
-    Tcp {
-        target: Target,
-        port: u16,
-    },
+pub enum ExplainedRequest {
+    Http { scheme: Scheme, target: Target, port: u16, method: Method, path: String, upgrade: bool },
+    Tcp { target: Target, port: u16 },
 }
 
-impl Asked {
-    /// Reads a URL; https without a scheme.
+impl ExplainedRequest {
+    /// Parses the URL of a request. The scheme is `https` if the URL has none.
     pub fn parse(url: &str, method: &Method) -> Result<Self, EngineError> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
-        // No client sends what stands behind a `#`.
+        // Clients never send the fragment after `#`.
         let rest = rest.split('#').next().unwrap_or_default();
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let wrong = |what: &dyn std::fmt::Display| invalid(format!("{url}: {what}"));
-        let (target, port) = net::authority(authority).map_err(|error| wrong(&error))?;
+        let invalid_url =
+            |why: &dyn std::fmt::Display| invalid(format!("invalid URL {url}: {why}"));
+        let (target, port) = net::authority(authority).map_err(|error| invalid_url(&error))?;
         let (scheme, upgrade) = match scheme {
             "https" => (Scheme::Https, false),
             "wss" => (Scheme::Https, true),
             "http" => (Scheme::Http, false),
             "ws" => (Scheme::Http, true),
             "tcp" => {
-                let port = port.ok_or_else(|| wrong(&"a port is missing"))?;
+                let port = port.ok_or_else(|| invalid_url(&"a tcp URL needs a port"))?;
                 return Ok(Self::Tcp { target, port });
             }
-            _ => return Err(wrong(&"the scheme is https, http, wss, ws or tcp")),
+            _ => return Err(invalid_url(&"the scheme must be https, http, wss, ws or tcp")),
         };
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let port = port.unwrap_or(scheme.port());
-        Ok(Self::Request { scheme, target, port, method: method.clone(), path, upgrade })
+        Ok(Self::Http { scheme, target, port, method: method.clone(), path, upgrade })
     }
 }
 
-/// The answer, for people and for programs.
+/// The explanation of a network request, as text for people and JSON for programs.
 #[derive(Debug, Serialize)]
-pub struct Answer {
-    asked: String,
+pub struct Explanation {
+    #[serde(rename = "asked")]
+    request: String,
     template: String,
     net: &'static str,
     verdict: &'static str,
-    /// Which rule decides; with a refusal the one that denies, or that nearly allows.
+    /// The rule that allows or denies the request, or that almost allows a denied request.
     rule: Option<String>,
-    /// Why not, in one word.
+    /// The code of the reason for a denial, such as `no-rule`.
     code: Option<String>,
     reason: Option<String>,
     hint: Option<String>,
-    /// What is done with TLS.
+    /// Whether the broker intercepts TLS or passes it through.
     tls: Option<&'static str>,
-    secrets: Vec<Secret>,
-    /// Where the connection goes, whatever the name resolves to.
+    secrets: Vec<ExplainedSecret>,
+    /// The fixed address that the broker connects to instead of resolving the name.
     connect: Option<String>,
-    /// Which addresses may be dialled.
+    /// Which kinds of addresses the broker may connect to.
     addresses: Option<&'static str>,
     limits: Option<RuleLimits>,
-    /// Authorities that are trusted beside the system's.
+    /// Files with additional certificate authorities that the broker trusts.
     roots: Vec<PathBuf>,
     proxy: Option<String>,
 }
 
+/// A secret that the broker would insert into the explained request.
 #[derive(Debug, Serialize)]
-struct Secret {
+struct ExplainedSecret {
     name: String,
     slots: Vec<String>,
     env: Option<String>,
 }
 
-/// Asks the rules of a template. `home` is the user's, for paths below it.
+/// Explains what the network rules of a template decide about a request.
+///
+/// `home` is the user's home directory, for paths that start with `~`.
 pub fn explain(
     config: &Config,
     template: &Template,
-    asked: &Asked,
+    request: &ExplainedRequest,
     home: Option<&Path>,
-) -> Result<Answer, EngineError> {
+) -> Result<Explanation, EngineError> {
     let policy = template.policy(config).kind(ErrorKind::Invalid)?;
     let rules = Rules::new(&policy);
-    let blank = Answer {
-        asked: String::new(),
+    let blank = Explanation {
+        request: String::new(),
         template: template.name.clone(),
         net: template.net.name(),
         verdict: "deny",
@@ -113,23 +108,24 @@ pub fn explain(
         roots: config.roots(home),
         proxy: config.proxy().map(ToString::to_string),
     };
-    match asked {
-        Asked::Tcp { target, port } => Ok(tcp(&rules, target, *port, blank)),
-        Asked::Request { scheme, target, port, method, path, upgrade } => {
+    match request {
+        ExplainedRequest::Tcp { target, port } => Ok(explain_tcp(&rules, target, *port, blank)),
+        ExplainedRequest::Http { scheme, target, port, method, path, upgrade } => {
             let host = match *port == scheme.port() {
                 true => target.to_string(),
                 false => format!("{target}:{port}"),
             };
-            let blank = Answer { asked: format!("{method} {scheme}://{host}{path}"), ..blank };
+            let blank =
+                Explanation { request: format!("{method} {scheme}://{host}{path}"), ..blank };
             let (path, query) = match CanonicalPath::parse(path) {
                 Ok(parsed) => parsed,
-                Err(error) => return Ok(unclear("ambiguous-path", &error, blank)),
+                Err(error) => return Ok(refused("ambiguous-path", &error, blank)),
             };
             if let Err(error) = query_override(method, &path, query.as_deref()) {
-                return Ok(unclear("override", &error, blank));
+                return Ok(refused("override", &error, blank));
             }
             let (target, method) = (target.clone(), method.clone());
-            let ask = OutboundRequest {
+            let outbound = OutboundRequest {
                 scheme: *scheme,
                 target,
                 port: *port,
@@ -137,21 +133,22 @@ pub fn explain(
                 path,
                 upgrade: *upgrade,
             };
-            Ok(request(&rules, &policy, &ask, blank))
+            Ok(explain_http(&rules, &policy, &outbound, blank))
         }
     }
 }
 
-/// A request that is refused before any rule is asked.
-fn unclear(code: &str, error: &dyn std::fmt::Display, blank: Answer) -> Answer {
-    Answer { code: Some(code.to_owned()), reason: Some(error.to_string()), ..blank }
+/// Returns the explanation of a request that the broker refuses before it checks any rule.
+fn refused(code: &str, error: &dyn std::fmt::Display, blank: Explanation) -> Explanation {
+    Explanation { code: Some(code.to_owned()), reason: Some(error.to_string()), ..blank }
 }
 
-fn tcp(rules: &Rules, target: &Target, port: u16, blank: Answer) -> Answer {
-    let blank = Answer { asked: format!("tcp://{target}:{port}"), ..blank };
+/// Explains what the rules decide about a TCP connection.
+fn explain_tcp(rules: &Rules, target: &Target, port: u16, blank: Explanation) -> Explanation {
+    let blank = Explanation { request: format!("tcp://{target}:{port}"), ..blank };
     match rules.tcp(target, port) {
         Err(denial) => denied(denial, blank),
-        Ok(permit) => Answer {
+        Ok(permit) => Explanation {
             verdict: verdict(permit.asks()),
             rule: Some(permit.asks().unwrap_or(permit.rule()).to_owned()),
             connect: permit.connect().map(|to| to.to_string()),
@@ -161,32 +158,45 @@ fn tcp(rules: &Rules, target: &Target, port: u16, blank: Answer) -> Answer {
     }
 }
 
-fn request(rules: &Rules, policy: &Policy, ask: &OutboundRequest, blank: Answer) -> Answer {
-    if let (Scheme::Https, Target::Name(name)) = (ask.scheme, &ask.target)
-        && let Handling::Passthrough(permit) = rules.tls(name, ask.port)
+/// Explains what the rules decide about an HTTP request.
+fn explain_http(
+    rules: &Rules,
+    policy: &Policy,
+    request: &OutboundRequest,
+    blank: Explanation,
+) -> Explanation {
+    if let (Scheme::Https, Target::Name(name)) = (request.scheme, &request.target)
+        && let Handling::Passthrough(permit) = rules.tls(name, request.port)
     {
         return allowed(&permit, Vec::new(), blank);
     }
-    match rules.check(ask) {
+    match rules.check(request) {
         Err(denial) => denied(denial, blank),
         Ok(permit) => {
-            let goes = |secret: &&SecretDecl| {
+            let is_inserted = |secret: &&SecretDecl| {
                 permit.secrets().contains(&secret.name)
-                    && secret.covers(&ask.target, &ask.method, |it| ask.path.allowed_by(it))
+                    && secret
+                        .covers(&request.target, &request.method, |it| request.path.allowed_by(it))
             };
-            let secrets = policy.secrets.iter().filter(goes).map(Secret::of).collect();
+            let secrets = policy
+                .secrets
+                .iter()
+                .filter(is_inserted)
+                .map(ExplainedSecret::from_declaration)
+                .collect();
             allowed(&permit, secrets, blank)
         }
     }
 }
 
-fn allowed(permit: &Permit, secrets: Vec<Secret>, blank: Answer) -> Answer {
+/// Returns the explanation of an HTTP request that a rule allows or asks about.
+fn allowed(permit: &Permit, secrets: Vec<ExplainedSecret>, blank: Explanation) -> Explanation {
     let tls = match (permit.scheme(), permit.is_opaque()) {
         (Scheme::Http, _) => None,
-        (Scheme::Https, false) => Some("looked into"),
-        (Scheme::Https, true) => Some("carried unseen; methods and paths are not known"),
+        (Scheme::Https, false) => Some("intercepted"),
+        (Scheme::Https, true) => Some("passed through; the broker does not see methods and paths"),
     };
-    Answer {
+    Explanation {
         verdict: verdict(permit.asks()),
         rule: Some(permit.asks().unwrap_or(permit.rule()).to_owned()),
         tls,
@@ -198,26 +208,28 @@ fn allowed(permit: &Permit, secrets: Vec<Secret>, blank: Answer) -> Answer {
     }
 }
 
-fn denied(denial: Denial, blank: Answer) -> Answer {
+/// Returns the explanation of a request that the rules deny.
+fn denied(denial: Denial, blank: Explanation) -> Explanation {
     let Denial { code, rule, what: _, hint } = denial;
     let reason = Some(code.reason().to_owned());
-    Answer { rule, code: Some(code.to_string()), reason, hint: Some(hint), ..blank }
+    Explanation { rule, code: Some(code.to_string()), reason, hint: Some(hint), ..blank }
 }
 
-/// What becomes of what some rule leads to.
+/// Returns the verdict on a permitted request: `ask` if a rule asks a person first.
 const fn verdict(asks: Option<&str>) -> &'static str {
     if asks.is_some() { "ask" } else { "allow" }
 }
 
+/// Describes which addresses the broker may connect to.
 const fn addresses(reach: Reach) -> &'static str {
     match reach {
-        Reach::Public => "public ones only",
-        Reach::Named => "public ones and private networks, since the rule names it",
+        Reach::Public => "public addresses only",
+        Reach::Named => "public addresses and private networks, because the rule names this host",
     }
 }
 
-impl Secret {
-    fn of(secret: &SecretDecl) -> Self {
+impl ExplainedSecret {
+    fn from_declaration(secret: &SecretDecl) -> Self {
         Self {
             name: secret.name.to_string(),
             slots: secret.slots.iter().map(ToString::to_string).collect(),
@@ -226,19 +238,24 @@ impl Secret {
     }
 }
 
-impl Answer {
-    /// Several lines for people. What the caller typed is in them as it was typed.
+impl Explanation {
+    /// Formats the explanation as lines for people. The request appears unescaped, as the caller typed it.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n", self.asked);
+        let mut text = format!("{}\n", self.request);
         let mut put = |name: &str, value: String| text.push_str(&format!("  {name:<10} {value}\n"));
-        let from = format!("template {}, net {}", self.template, self.net);
+        let source = format!("template {}, net {}", self.template, self.net);
         match (self.verdict, &self.rule) {
             ("allow", rule) => {
                 put("allowed", format!("by `{}`", rule.as_deref().unwrap_or_default()));
             }
             ("ask", rule) => {
                 let rule = rule.as_deref().unwrap_or_default();
-                put("asked", format!("first, each time, by `{rule}`; see `belljar approve`"));
+                put(
+                    "asked",
+                    format!(
+                        "a person, before each request, by the rule `{rule}`; see `belljar approve`"
+                    ),
+                );
             }
             (_, rule) => {
                 put("denied", self.reason.clone().unwrap_or_default());
@@ -247,7 +264,7 @@ impl Answer {
                 }
             }
         }
-        put("from", from);
+        put("from", source);
         if let Some(hint) = &self.hint {
             put("to allow", hint.clone());
         }
@@ -263,13 +280,13 @@ impl Answer {
         }
         match (&self.connect, self.addresses) {
             (Some(connect), _) => {
-                put("connect", format!("{connect}, whatever the name resolves to"));
+                put("connect", format!("{connect}, without resolving the name"));
             }
             (None, Some(addresses)) => put("addresses", addresses.to_owned()),
             (None, None) => {}
         }
         for root in self.roots.iter().filter(|_| self.verdict != "deny") {
-            put("root", format!("{}, beside the system's", root.display()));
+            put("root", format!("{}, in addition to the system's", root.display()));
         }
         if let Some(proxy) = self.proxy.as_ref().filter(|_| self.verdict != "deny") {
             put("proxy", proxy.clone());
@@ -278,14 +295,15 @@ impl Answer {
     }
 }
 
+/// Formats the limits of a rule as one line.
 fn limits_text(limits: &RuleLimits) -> String {
     let RuleLimits { requests, upload, total } = limits;
-    let said = [
+    let parts = [
         requests.map(|it| format!("{it} requests")),
         upload.map(|it| format!("{it} for one upload")),
         total.map(|it| format!("{it} in all")),
     ];
-    said.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -320,25 +338,25 @@ mod tests {
     #[track_caller]
     fn check(method: &str, url: &str, expect: &str) {
         let config = Config::parse(FILE, Path::new("/etc/belljar.toml"), Scope::Operator).unwrap();
-        let asked = Asked::parse(url, &method.parse().unwrap()).unwrap();
+        let request = ExplainedRequest::parse(url, &method.parse().unwrap()).unwrap();
         let template = config.template("default").unwrap();
-        let answer = explain(&config, &template, &asked, None).unwrap();
-        assert_eq!(answer.text(), expect);
+        let explanation = explain(&config, &template, &request, None).unwrap();
+        assert_eq!(explanation.text(), expect);
     }
 
     #[test]
-    fn an_allowed_request_shows_all_that_happens_to_it() {
+    fn explain_shows_rule_secrets_limits_and_address_of_an_allowed_request() {
         check(
             "GET",
             "https://git.corp.example/api/x?y",
             "GET https://git.corp.example/api/x?y
   allowed    by `allow git.corp.example`
   from       template default, net restricted
-  tls        looked into
+  tls        intercepted
   secret     forge in header:authorization, from $FORGE_TOKEN
   limits     60/min requests, 1MiB for one upload
-  connect    10.1.2.3:443, whatever the name resolves to
-  root       /etc/corp.pem, beside the system's
+  connect    10.1.2.3:443, without resolving the name
+  root       /etc/corp.pem, in addition to the system's
   proxy      http://proxy.corp.example:3128
 ",
         );
@@ -348,9 +366,9 @@ mod tests {
             "POST https://pinned.example/
   allowed    by `allow pinned.example`
   from       template default, net restricted
-  tls        carried unseen; methods and paths are not known
-  addresses  public ones only
-  root       /etc/corp.pem, beside the system's
+  tls        passed through; the broker does not see methods and paths
+  addresses  public addresses only
+  root       /etc/corp.pem, in addition to the system's
   proxy      http://proxy.corp.example:3128
 ",
         );
@@ -360,15 +378,15 @@ mod tests {
             "tcp://db.internal:5432
   allowed    by `allow tcp://db.internal:5432`
   from       template default, net restricted
-  addresses  public ones and private networks, since the rule names it
-  root       /etc/corp.pem, beside the system's
+  addresses  public addresses and private networks, because the rule names this host
+  root       /etc/corp.pem, in addition to the system's
   proxy      http://proxy.corp.example:3128
 ",
         );
     }
 
     #[test]
-    fn a_refusal_says_why_and_what_to_do() {
+    fn explain_shows_reason_and_remedy_of_a_denied_request() {
         check(
             "GET",
             "https://other.example/a",
@@ -409,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn explain_refuses_an_invalid_url() {
         let method = "GET".parse().unwrap();
         for url in [
             "",
@@ -419,7 +437,7 @@ mod tests {
             "https://u@a.example/",
             "https://a b/",
         ] {
-            assert!(Asked::parse(url, &method).is_err(), "{url}");
+            assert!(ExplainedRequest::parse(url, &method).is_err(), "{url}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! From what a run tried to the narrowest rules that would have allowed it.
+//! Derives the narrowest network rules that would have allowed the requests of a past run.
 //!
-//! Pure. A run may be hostile: what it tried is a wish, so the rules are shown, and written only when a
-//! person says so. Each rule names one host and one port, methods as they were, and paths as they
-//! were unless more than `DIFFERENT` were asked for below one directory.
+//! These functions have no side effects. A run may be hostile, so the rules are only shown; a person decides
+//! whether they are written. Each rule names one host, one port and the methods that were used. It names
+//! the paths that were used, or the directory if more than `MAX_SIBLINGS` paths in it were used.
 
-pub mod past;
+pub mod history;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,99 +19,107 @@ use belljar_model::{AskTimeout, Config, Net};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 
-/// More paths than this below one directory, and all of its entries are meant.
-const DIFFERENT: usize = 5;
-/// A rule with more paths is not one that a person reads.
-const MOST_PATHS: usize = 64;
+/// The maximum number of paths in one directory that a rule lists. More become the pattern `/directory/*`.
+const MAX_SIBLINGS: usize = 5;
+/// The maximum number of paths in one rule, so that a person can review the rule.
+const MAX_PATHS: usize = 64;
 
-/// One thing that a run tried.
+/// One name lookup or request that a run tried on the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    pub what: Tried,
-    pub end: End,
+    pub target: AttemptTarget,
+    pub outcome: AttemptOutcome,
 }
 
-/// What was tried, in the words of the record: a box chose them.
+/// The name or request that a run tried, as recorded in the ledger. A hostile box may have chosen it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tried {
+pub enum AttemptTarget {
     Name(String),
     Request { method: String, scheme: String, host: String, port: u64, path: String },
 }
 
-/// What became of it.
+/// The outcome of an attempt that a rule can be learned from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Denied; the word that the reason begins with.
+pub enum AttemptOutcome {
+    /// The broker denied the attempt. The value is the code at the start of the reason.
     Denied(String),
-    /// It went through, and only because everything does with `--net full`.
-    Full,
+    /// The attempt was allowed only because the box had `--net full`.
+    AllowedByFullNet,
 }
 
-/// What a run teaches.
+/// The rules that were learned from the attempts of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LearnedRules {
-    pub rules: Vec<Learned>,
-    /// What no rule is made of, and why; each once.
-    pub not: BTreeMap<Tried, String>,
-    /// What the template allows by now.
-    pub known: BTreeSet<Tried>,
+    pub rules: Vec<LearnedRule>,
+    /// Attempts that no rule was learned from, each with the reason.
+    pub rejected: BTreeMap<AttemptTarget, String>,
+    /// Attempts that the current template already allows.
+    pub already_allowed: BTreeSet<AttemptTarget>,
 }
 
-/// One rule, and what a person must know of it.
+/// A rule that was learned, with a warning or note for the person who reviews it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Learned {
-    pub what: RuleTarget,
+pub struct LearnedRule {
+    pub target: RuleTarget,
     pub remark: Option<&'static str>,
 }
 
+/// The remark on a rule for a host whose name was only resolved.
 const ONLY_NAME: &str =
-    "only its name was asked for, so reading is allowed; run and learn again to narrow it";
-const PRIVATE: &str = "PRIVATE: this opens a machine of your own network";
-const HIDDEN: &str = "it looks up names for others: whoever reaches it can ask for any name unseen";
+    "only the name was resolved, so the rule allows reading; run and learn again to narrow it";
+/// The remark on a rule for a host in a private network.
+const PRIVATE: &str = "PRIVATE: this rule opens a machine in your private network";
+/// The remark on a rule for a public DNS resolver.
+const HIDDEN_DNS: &str =
+    "it is a DNS resolver: a box that reaches it can resolve any name without the broker seeing it";
 
-/// Learns from what was tried, given what the template says already.
+/// Derives rules from the attempts of a run, except for attempts that `policy` already decides.
 pub fn learn(attempts: &[Attempt], policy: &Policy) -> LearnedRules {
     let mut learned = LearnedRules::default();
-    // Whether the template's box has a network is the template's to say; here only rules count.
-    let now = Rules::new(&Policy { net: Net::Restricted, ..policy.clone() });
-    let mut places: BTreeMap<Place, Wishes> = BTreeMap::new();
+    // Only the rules of the template matter here, not its network mode.
+    let current = Rules::new(&Policy { net: Net::Restricted, ..policy.clone() });
+    let mut endpoints: BTreeMap<Endpoint, PathsByMethod> = BTreeMap::new();
     let mut names = BTreeSet::new();
-    for Attempt { what, end } in attempts {
-        let wish = match wish(what, end) {
-            Ok(wish) => wish,
+    for Attempt { target, outcome } in attempts {
+        let candidate = match candidate(target, outcome) {
+            Ok(candidate) => candidate,
             Err(why) => {
-                learned.not.insert(what.clone(), why);
+                learned.rejected.insert(target.clone(), why);
                 continue;
             }
         };
-        match decided(&wish, &now) {
+        match decide(&candidate, &current) {
             Ok(()) => {
-                learned.known.insert(what.clone());
+                learned.already_allowed.insert(target.clone());
             }
             Err(Code::DeniedByRule) => {
-                learned.not.insert(what.clone(), DENIED.to_owned());
+                learned.rejected.insert(target.clone(), DENIED.to_owned());
             }
-            Err(_) => match wish {
-                Wish::Name(name) => drop(names.insert(name)),
-                Wish::At(place, None) => drop(places.entry(place).or_default()),
-                Wish::At(place, Some((method, path))) => {
-                    places.entry(place).or_default().entry(method).or_default().insert(path);
+            Err(_) => match candidate {
+                Candidate::Name(name) => drop(names.insert(name)),
+                Candidate::Connection(endpoint, None) => {
+                    endpoints.entry(endpoint).or_default();
+                }
+                Candidate::Connection(endpoint, Some((method, path))) => {
+                    endpoints.entry(endpoint).or_default().entry(method).or_default().insert(path);
                 }
             },
         }
     }
-    // Whoever asks for a name and then for something there needs one rule.
-    names.retain(|name| !places.keys().any(|place| place.target == Target::Name(name.clone())));
+    // A name that was resolved and then used needs one rule only.
+    names.retain(|name| {
+        !endpoints.keys().any(|endpoint| endpoint.target == Target::Name(name.clone()))
+    });
     for name in names {
-        places.entry(Place::https(name.into())).or_default();
+        endpoints.entry(Endpoint::https(name.into())).or_default();
     }
-    for (place, wishes) in places {
-        learned.rules.extend(rules_for(&place, wishes, &mut learned.not));
+    for (endpoint, paths) in endpoints {
+        learned.rules.extend(rules_for(&endpoint, paths, &mut learned.rejected));
     }
     learned
 }
 
-/// What the template says by now about the network; nothing if it is not there yet.
+/// Returns the current network policy of a template, or an empty policy for an unknown template.
 pub fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
     match config.template(template) {
         Some(template) => template.policy(config).kind(ErrorKind::Invalid),
@@ -119,7 +127,7 @@ pub fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
     }
 }
 
-/// A template that says nothing about the network.
+/// Returns a network policy without any rule.
 pub fn no_rules() -> Policy {
     Policy {
         net: Net::Restricted,
@@ -133,79 +141,83 @@ pub fn no_rules() -> Policy {
     }
 }
 
-/// Something that a rule could allow.
-enum Wish {
+/// An attempt that a new rule could allow.
+enum Candidate {
     Name(Hostname),
-    /// Without a request where nothing more than the place is known.
-    At(Place, Option<(Method, PathPattern)>),
+    /// A connection. The method and path are missing if the broker did not see a request.
+    Connection(Endpoint, Option<(Method, PathPattern)>),
 }
 
-/// Where something was wanted, and how.
+/// The host, protocol and port of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Endpoint {
     target: Target,
-    kind: Kind,
+    protocol: Protocol,
     port: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum Protocol {
     Http(Scheme),
     WebSocket(Scheme),
     Tcp,
 }
 
-impl Place {
+impl Endpoint {
     fn https(target: Target) -> Self {
-        Self { target, kind: Kind::Http(Scheme::Https), port: Scheme::Https.port() }
+        Self { target, protocol: Protocol::Http(Scheme::Https), port: Scheme::Https.port() }
     }
 }
 
-/// Which paths were wanted by which method.
-type Wishes = BTreeMap<Method, BTreeSet<PathPattern>>;
+/// The paths that a run requested from one endpoint, by method.
+type PathsByMethod = BTreeMap<Method, BTreeSet<PathPattern>>;
 
-const DENIED: &str = "a `deny` rule forbids it, which no `allow` rule changes";
+/// The reason for an attempt that a `deny` rule forbids.
+const DENIED: &str = "a `deny` rule forbids it, and no `allow` rule can override that";
 
-fn wish(what: &Tried, end: &End) -> Result<Wish, String> {
+/// Converts an attempt to a candidate for a rule, or returns why no rule can be learned from it.
+fn candidate(target: &AttemptTarget, outcome: &AttemptOutcome) -> Result<Candidate, String> {
     let mut is_upgrade = false;
-    if let End::Denied(code) = end {
-        learnable(code, what)?;
+    if let AttemptOutcome::Denied(code) = outcome {
+        check_learnable(code, target)?;
         is_upgrade = code == Code::WebSocket.name();
     }
-    match what {
-        Tried::Name(name) => {
+    match target {
+        AttemptTarget::Name(name) => {
             let name = name.strip_suffix('.').unwrap_or(name);
-            let name: Hostname =
-                name.parse().map_err(|error| format!("no rule can name it: {error}"))?;
-            may_be_named(&Target::Name(name.clone()))?;
-            Ok(Wish::Name(name))
+            let name: Hostname = name
+                .parse()
+                .map_err(|error| format!("a rule cannot contain this name: {error}"))?;
+            check_target(&Target::Name(name.clone()))?;
+            Ok(Candidate::Name(name))
         }
-        Tried::Request { method, scheme, host, port, path } => {
-            let target: Target =
-                host.parse().map_err(|error| format!("no rule can name the host: {error}"))?;
-            may_be_named(&target)?;
-            let port = u16::try_from(*port).map_err(|_| "there is no such port".to_owned())?;
-            let kind = match (scheme.as_str(), is_upgrade) {
-                ("https", false) => Kind::Http(Scheme::Https),
-                ("http", false) => Kind::Http(Scheme::Http),
-                ("https", true) => Kind::WebSocket(Scheme::Https),
-                ("http", true) => Kind::WebSocket(Scheme::Http),
-                ("tcp", _) => Kind::Tcp,
-                _ => return Err("no rule can name this protocol".to_owned()),
+        AttemptTarget::Request { method, scheme, host, port, path } => {
+            let target: Target = host
+                .parse()
+                .map_err(|error| format!("a rule cannot contain this host: {error}"))?;
+            check_target(&target)?;
+            let port = u16::try_from(*port).map_err(|_| "the port is invalid".to_owned())?;
+            let protocol = match (scheme.as_str(), is_upgrade) {
+                ("https", false) => Protocol::Http(Scheme::Https),
+                ("http", false) => Protocol::Http(Scheme::Http),
+                ("https", true) => Protocol::WebSocket(Scheme::Https),
+                ("http", true) => Protocol::WebSocket(Scheme::Http),
+                ("tcp", _) => Protocol::Tcp,
+                _ => return Err("a rule cannot contain this protocol".to_owned()),
             };
-            let place = Place { target, kind, port };
-            // A connection that was refused before a request was seen in it.
-            if kind == Kind::Tcp || path.is_empty() {
-                return Ok(Wish::At(place, None));
+            let endpoint = Endpoint { target, protocol, port };
+            // Without a path, the broker refused the connection before it saw a request.
+            if protocol == Protocol::Tcp || path.is_empty() {
+                return Ok(Candidate::Connection(endpoint, None));
             }
-            Ok(Wish::At(place, Some((wanted_method(method)?, exact(path)?))))
+            Ok(Candidate::Connection(endpoint, Some((parse_method(method)?, exact_pattern(path)?))))
         }
     }
 }
 
-/// Only the want of a rule is a learned. What was refused for any other reason stays refused.
-fn learnable(code: &str, what: &Tried) -> Result<(), String> {
-    let wants = [
+/// Checks that an attempt was denied only because a rule is missing. Other denials teach no rule.
+fn check_learnable(code: &str, target: &AttemptTarget) -> Result<(), String> {
+    let missing_rule = [
         Code::NoRule,
         Code::PrivateName,
         Code::HiddenDns,
@@ -215,100 +227,103 @@ fn learnable(code: &str, what: &Tried) -> Result<(), String> {
         Code::Path,
         Code::WebSocket,
     ];
-    if wants.iter().any(|want| want.name() == code) {
+    if missing_rule.iter().any(|missing| missing.name() == code) {
         return Ok(());
     }
-    // An address that was dialled as such can be named; one that a name turned out to lead to cannot.
+    // A rule can contain a private address that the box used directly, but not one that a name resolved to.
     if code == Code::PrivateAddress.name()
-        && let Tried::Request { host, .. } = what
+        && let AttemptTarget::Request { host, .. } = target
         && matches!(host.parse(), Ok(Target::Address(_)))
     {
         return Ok(());
     }
     if ["placeholder", "foreign-credential", "secret", "alarm"]
         .iter()
-        .any(|word| code.starts_with(word))
+        .any(|prefix| code.starts_with(prefix))
     {
-        return Err("it raised an ALARM, and alarms are never learnt from".to_owned());
+        return Err("it raised an ALARM, and no rule is learned from alarms".to_owned());
     }
     Err(match code {
         "denied-by-rule" => DENIED.to_owned(),
         "private-address" => {
-            "it leads to a private address; if you mean that, write a rule with `connect` yourself"
+            "it resolves to a private address; to allow that, write a rule with `connect` yourself"
                 .to_owned()
         }
-        "spent" | "rate" => "a limit or a budget was used up".to_owned(),
-        "" => "the record does not say why it was refused".to_owned(),
-        code => format!("it was refused for another reason than a missing rule: {code}"),
+        "spent" | "rate" => "a limit or budget was used up".to_owned(),
+        "" => "the ledger does not say why it was denied".to_owned(),
+        code => format!("it was denied for another reason than a missing rule: {code}"),
     })
 }
 
-/// Whether a rule that `learn` writes may open this at all.
-fn may_be_named(target: &Target) -> Result<(), String> {
-    let own = || {
+/// Checks that a learned rule may name this host. It may not name the own machine or a metadata service.
+fn check_target(target: &Target) -> Result<(), String> {
+    let own_machine = || {
         format!(
-            "it is this machine itself; if you mean that, write `host-port = PORT` yourself (the box finds it at {HOST_NAME})"
+            "it is this machine; to allow that, write `host-port = PORT` yourself (the box reaches the port at {HOST_NAME})"
         )
     };
     match target {
         Target::Name(name) if name.as_str() == HOST_NAME || name.is_within("localhost") => {
-            Err(own())
+            Err(own_machine())
         }
         Target::Name(name) if address::is_metadata_name(name) => {
-            Err(format!("it is {}", Range::Metadata))
+            Err(format!("the host is {}", Range::Metadata))
         }
         Target::Name(_) => Ok(()),
         Target::Address(ip) => match address::range(*ip) {
             None | Some(Range::Local) => Ok(()),
-            Some(Range::Loopback | Range::Own | Range::Unspecified) => Err(own()),
+            Some(Range::Loopback | Range::Own | Range::Unspecified) => Err(own_machine()),
             Some(
                 range @ (Range::Metadata | Range::LinkLocal | Range::Multicast | Range::Reserved),
-            ) => Err(format!("it is {range}")),
+            ) => Err(format!("the host is {range}")),
         },
     }
 }
 
-fn wanted_method(method: &str) -> Result<Method, String> {
+/// Parses a method that a rule may allow.
+fn parse_method(method: &str) -> Result<Method, String> {
     let method: Method = method.parse().map_err(|error| format!("{error}"))?;
     match method.is_forbidden() {
-        true => Err(format!("no rule can allow {method}")),
+        true => Err(format!("no rule can allow the method {method}")),
         false => Ok(method),
     }
 }
 
-/// The pattern that matches this path and no other.
-fn exact(path: &str) -> Result<PathPattern, String> {
+/// Returns the pattern that matches exactly this path.
+fn exact_pattern(path: &str) -> Result<PathPattern, String> {
     let pattern: Result<PathPattern, _> = path.parse();
     match pattern {
         Ok(pattern) if !path.contains('*') && pattern.matches(path) => Ok(pattern),
-        Ok(_) => Err("no rule can name its path alone".to_owned()),
-        Err(error) => Err(format!("no rule can name its path: {error}")),
+        Ok(_) => Err("a rule cannot match this path exactly".to_owned()),
+        Err(error) => Err(format!("a rule cannot contain this path: {error}")),
     }
 }
 
-/// What these rules say to it.
-fn decided(wish: &Wish, rules: &Rules) -> Result<(), Code> {
+/// Checks a candidate against rules and returns the code of the denial, if they deny it.
+fn decide(candidate: &Candidate, rules: &Rules) -> Result<(), Code> {
     let code = |denial: Denial| denial.code;
-    match wish {
-        Wish::Name(name) => rules.name(name).map(drop).map_err(code),
-        Wish::At(Place { target, kind: Kind::Tcp, port }, _) => {
+    match candidate {
+        Candidate::Name(name) => rules.name(name).map(drop).map_err(code),
+        Candidate::Connection(Endpoint { target, protocol: Protocol::Tcp, port }, _) => {
             rules.tcp(target, *port).map(drop).map_err(code)
         }
-        Wish::At(Place { target: Target::Name(name), port, .. }, None) => {
+        Candidate::Connection(Endpoint { target: Target::Name(name), port, .. }, None) => {
             match rules.tls(name, *port) {
                 Handling::Intercept | Handling::Passthrough(_) => Ok(()),
                 Handling::Refuse(denial) => Err(denial.code),
             }
         }
-        Wish::At(Place { target: Target::Address(_), .. }, None) => Err(Code::NoRule),
-        Wish::At(place, Some((method, path))) => {
-            let (scheme, upgrade) = match place.kind {
-                Kind::WebSocket(scheme) => (scheme, true),
-                Kind::Http(scheme) => (scheme, false),
-                Kind::Tcp => return Err(Code::NoRule),
+        Candidate::Connection(Endpoint { target: Target::Address(_), .. }, None) => {
+            Err(Code::NoRule)
+        }
+        Candidate::Connection(endpoint, Some((method, path))) => {
+            let (scheme, upgrade) = match endpoint.protocol {
+                Protocol::WebSocket(scheme) => (scheme, true),
+                Protocol::Http(scheme) => (scheme, false),
+                Protocol::Tcp => return Err(Code::NoRule),
             };
             let (path, _) = CanonicalPath::parse(path.as_str()).map_err(|_| Code::Path)?;
-            let (target, port, method) = (place.target.clone(), place.port, method.clone());
+            let (target, port, method) = (endpoint.target.clone(), endpoint.port, method.clone());
             rules
                 .check(&OutboundRequest { scheme, target, port, method, path, upgrade })
                 .map(drop)
@@ -317,39 +332,47 @@ fn decided(wish: &Wish, rules: &Rules) -> Result<(), Code> {
     }
 }
 
-/// What a person must know before opening this.
-fn remark(place: &Place) -> Option<&'static str> {
-    // A box that may reach all that is public is asked; it has the table of what is not.
+/// Returns a warning for the person who reviews a rule for this endpoint, if one is needed.
+fn remark(endpoint: &Endpoint) -> Option<&'static str> {
+    // Rules of a box with `--net full` deny only private hosts and DNS resolvers: check against them.
     let full = Rules::new(&Policy { net: Net::Full, ..no_rules() });
-    match full.tcp(&place.target, place.port).map_err(|denial| denial.code) {
+    match full.tcp(&endpoint.target, endpoint.port).map_err(|denial| denial.code) {
         Ok(_) => None,
-        Err(Code::HiddenDns) => Some(HIDDEN),
+        Err(Code::HiddenDns) => Some(HIDDEN_DNS),
         Err(_) => Some(PRIVATE),
     }
 }
 
-/// The rules for one place: methods that want the same paths share one.
-fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -> Vec<Learned> {
-    let remark = remark(place);
-    let (scheme, websocket) = match place.kind {
-        Kind::Http(scheme) => (scheme, false),
-        Kind::WebSocket(scheme) => (scheme, true),
-        Kind::Tcp => {
-            let tcp = TcpRule { target: place.target.clone(), port: place.port, connect: None };
-            return vec![Learned { what: RuleTarget::Tcp(tcp), remark }];
+/// Returns the rules for one endpoint. Methods with the same paths share one rule.
+///
+/// Paths beyond [`MAX_PATHS`] are added to `rejected`.
+fn rules_for(
+    endpoint: &Endpoint,
+    paths_by_method: PathsByMethod,
+    rejected: &mut BTreeMap<AttemptTarget, String>,
+) -> Vec<LearnedRule> {
+    let remark = remark(endpoint);
+    let (scheme, websocket) = match endpoint.protocol {
+        Protocol::Http(scheme) => (scheme, false),
+        Protocol::WebSocket(scheme) => (scheme, true),
+        Protocol::Tcp => {
+            let tcp =
+                TcpRule { target: endpoint.target.clone(), port: endpoint.port, connect: None };
+            return vec![LearnedRule { target: RuleTarget::Tcp(tcp), remark }];
         }
     };
     let rule = |methods: BTreeSet<Method>, paths: Option<Vec<PathPattern>>| {
-        let https = HttpRule::https(HostPattern::exact(place.target.clone()));
-        let (ports, methods) = (vec![place.port], Some(methods));
+        let https = HttpRule::https(HostPattern::exact(endpoint.target.clone()));
+        let (ports, methods) = (vec![endpoint.port], Some(methods));
         RuleTarget::Http(HttpRule { ports, scheme, methods, paths, websocket, ..https })
     };
-    if wishes.is_empty() {
+    if paths_by_method.is_empty() {
         let reading = ["GET", "HEAD"].iter().filter_map(|method| method.parse().ok()).collect();
-        return vec![Learned { what: rule(reading, None), remark: remark.or(Some(ONLY_NAME)) }];
+        let remark = remark.or(Some(ONLY_NAME));
+        return vec![LearnedRule { target: rule(reading, None), remark }];
     }
     let mut by_paths: BTreeMap<PathPattern, BTreeSet<Method>> = BTreeMap::new();
-    for (method, paths) in wishes {
+    for (method, paths) in paths_by_method {
         for path in generalise(paths) {
             by_paths.entry(path).or_default().insert(method.clone());
         }
@@ -360,37 +383,37 @@ fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -
     }
     let mut rules = Vec::new();
     for (methods, mut paths) in by_methods {
-        for path in paths.split_off(paths.len().min(MOST_PATHS)) {
-            let left = Tried::Request {
+        for path in paths.split_off(paths.len().min(MAX_PATHS)) {
+            let excess = AttemptTarget::Request {
                 method: methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","),
                 scheme: scheme.to_string(),
-                host: place.target.to_string(),
-                port: place.port.into(),
+                host: endpoint.target.to_string(),
+                port: endpoint.port.into(),
                 path: path.to_string(),
             };
-            let why = format!("more than {MOST_PATHS} different paths; write a pattern yourself");
-            not.insert(left, why);
+            let why = format!("more than {MAX_PATHS} different paths; write a pattern yourself");
+            rejected.insert(excess, why);
         }
-        rules.push(Learned { what: rule(methods, Some(paths)), remark });
+        rules.push(LearnedRule { target: rule(methods, Some(paths)), remark });
     }
     rules
 }
 
-/// The paths, with `/a/b/*` in place of more than [`DIFFERENT`] directly below `/a/b`.
+/// Replaces more than [`MAX_SIBLINGS`] paths in the directory `/a/b` by the pattern `/a/b/*`.
 fn generalise(paths: BTreeSet<PathPattern>) -> BTreeSet<PathPattern> {
-    let mut below: BTreeMap<String, BTreeSet<PathPattern>> = BTreeMap::new();
+    let mut by_directory: BTreeMap<String, BTreeSet<PathPattern>> = BTreeMap::new();
     for path in paths {
         let directory = path.as_str().rsplit_once('/').map_or("", |(directory, _)| directory);
-        below.entry(directory.to_owned()).or_default().insert(path);
+        by_directory.entry(directory.to_owned()).or_default().insert(path);
     }
-    let mut general = BTreeSet::new();
-    for (directory, paths) in below {
+    let mut patterns = BTreeSet::new();
+    for (directory, paths) in by_directory {
         match format!("{directory}/*").parse() {
-            Ok(all) if paths.len() > DIFFERENT => drop(general.insert(all)),
-            Ok(_) | Err(_) => general.extend(paths),
+            Ok(all) if paths.len() > MAX_SIBLINGS => drop(patterns.insert(all)),
+            Ok(_) | Err(_) => patterns.extend(paths),
         }
     }
-    general
+    patterns
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Rules as text: sections of `belljar.toml`, a unified diff that adds them, and flags.
+//! Formats learned rules as sections of `belljar.toml`, as a unified diff, and as `--allow` flags.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,30 +8,31 @@ use belljar_model::net::{HttpRule, Method, PathPattern, RuleTarget, Scheme};
 use belljar_model::{AllowList, Config, Net, Scope, display};
 use toml_edit::{ArrayOfTables, Item, Table, Value};
 
-use super::learn::{self, Learned};
+use super::learn::{self, LearnedRule};
 use crate::config::section;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
-/// The sections that give a template these rules.
-pub fn sections(rules: &[Learned], template: &str, from: &str) -> String {
+/// Returns sections of `belljar.toml` that add these rules to a template.
+pub fn sections(rules: &[LearnedRule], template: &str, from: &str) -> String {
     let mut allow = ArrayOfTables::new();
-    for (index, Learned { what, remark }) in rules.iter().enumerate() {
+    for (index, LearnedRule { target, remark }) in rules.iter().enumerate() {
         let mut comment = if index > 0 { "\n".to_owned() } else { String::new() };
         line(&mut comment, format_args!("# learnt from {from}"));
         if let Some(remark) = remark {
             line(&mut comment, format_args!("# {remark}"));
         }
-        let mut table = keys(what);
+        let mut table = keys(target);
         table.decor_mut().set_prefix(comment);
         allow.push(table);
     }
     section::section(["template", template], section::parent("allow", Item::ArrayOfTables(allow)))
 }
 
-fn keys(what: &RuleTarget) -> Table {
+/// Returns one rule as a TOML table.
+fn keys(target: &RuleTarget) -> Table {
     let mut table = Table::new();
     let mut put = |key: &str, value: Value| drop(table.insert(key, Item::Value(value)));
-    match what {
+    match target {
         RuleTarget::Tcp(tcp) => put("tcp", format!("{}:{}", tcp.target, tcp.port).into()),
         RuleTarget::HostPort(port) => put("host-port", i64::from(*port).into()),
         RuleTarget::Http(http) => {
@@ -56,21 +57,21 @@ fn keys(what: &RuleTarget) -> Table {
     table
 }
 
-/// The same rules for one run, each as `--allow` takes it; a rule with many paths is many.
-pub fn flags(rules: &[Learned]) -> Vec<String> {
+/// Returns the rules as values of `--allow`. A rule with several paths becomes several values.
+pub fn flags(rules: &[LearnedRule]) -> Vec<String> {
     let mut flags = Vec::new();
-    for Learned { what, .. } in rules {
-        let http = match what {
-            // Flags cannot say it, and without it the rule would be useless.
+    for LearnedRule { target, .. } in rules {
+        let http = match target {
+            // A flag cannot express WebSocket access, and the rule would be useless without it.
             RuleTarget::Http(http) if http.websocket => continue,
             RuleTarget::Http(http) => http,
             RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => {
-                flags.push(what.to_string());
+                flags.push(target.to_string());
                 continue;
             }
         };
         match &http.paths {
-            None => flags.push(what.to_string()),
+            None => flags.push(target.to_string()),
             Some(paths) => flags.extend(paths.iter().map(|path| {
                 let paths = Some(vec![path.clone()]);
                 RuleTarget::Http(HttpRule { paths, ..http.clone() }).to_string()
@@ -80,73 +81,82 @@ pub fn flags(rules: &[Learned]) -> Vec<String> {
     flags
 }
 
-/// A word that a shell takes as it is.
-pub fn shell(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+/// Quotes an argument for a shell.
+pub fn shell_quote(argument: &str) -> String {
+    format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
-/// The text of a file with the rules in a list that it has. `None` if a rule has no short form.
-pub fn listed(old: &str, rules: &[Learned], list: AllowList, from: &str) -> Option<String> {
+/// Returns the text of a file with the rules added to its `allow` list.
+///
+/// Returns `None` if a rule cannot be written as an entry of such a list.
+pub fn with_list_entries(
+    old: &str,
+    rules: &[LearnedRule],
+    list: AllowList,
+    from: &str,
+) -> Option<String> {
     let (before, after) = old.split_at_checked(list.at)?;
     let mut text = before.to_owned();
     text.push_str(if list.needs_comma { ",\n" } else { "\n" });
     line(&mut text, format_args!("    # learnt from {from}"));
     for rule in rules {
-        let said = flags(std::slice::from_ref(rule));
-        if said.is_empty() {
+        let entries = flags(std::slice::from_ref(rule));
+        if entries.is_empty() {
             return None;
         }
         if let Some(remark) = rule.remark {
             line(&mut text, format_args!("    # {remark}"));
         }
-        for rule in said {
-            line(&mut text, format_args!("    {},", Value::from(rule)));
+        for entry in entries {
+            line(&mut text, format_args!("    {},", Value::from(entry)));
         }
     }
-    // What stood behind the last rule may be a comment, and then stays one.
+    // A comment behind the last entry must stay a comment, so its line break is kept.
     let text = if after.starts_with('\n') { text.trim_end_matches('\n') } else { text.as_str() };
     Some(format!("{text}{after}"))
 }
 
-/// The file's text with the rules in it: as sections, or in the list that the template has. What is
-/// shown can be used, so it is read once more. With it comes the network that the template then has.
+/// Returns the text of `belljar.toml` with the rules added, and the resulting network mode of the template.
+///
+/// The rules are added to the template's `allow` list if it has one, and as sections otherwise. The new
+/// text is parsed once to prove that it is valid.
 pub fn with_rules(
     file: &Path,
     old: &str,
-    (rules, template, from): (&[Learned], &str, &str),
+    (rules, template, from): (&[LearnedRule], &str, &str),
 ) -> Result<(String, Net), EngineError> {
     let new = match Config::allow_list(old, template) {
-        Some(list) => listed(old, rules, list, from).ok_or_else(|| {
+        Some(list) => with_list_entries(old, rules, list, from).ok_or_else(|| {
             invalid(format!(
-                "`allow` of template {template} is a list, which has no words for `websocket`; \
+                "cannot add a WebSocket rule to template {template}: its `allow` is a list; \
                  write it as [[template.{template}.allow]] tables"
             ))
         })?,
         None => section::appended(old, &sections(rules, template, from)),
     };
-    let with = "with the rules in it, the file would be wrong; write them in yourself";
+    let broken = "adding the rules would make the file invalid; add them yourself";
     let config =
-        Config::parse(&new, file, Scope::Operator).context(with).kind(ErrorKind::Broken)?;
+        Config::parse(&new, file, Scope::Operator).context(broken).kind(ErrorKind::Broken)?;
     let policy = learn::policy(&config, template)?;
     Ok((new, policy.net))
 }
 
-/// How many unchanged lines a diff shows.
-const CONTEXT: usize = 3;
+/// The number of unchanged lines that a diff shows around the change.
+const CONTEXT_LINES: usize = 3;
 
-/// A unified diff between texts that differ in one place.
+/// Returns a unified diff of two texts, with a single hunk.
 pub fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
-    // With their ends: a last line without one is another line.
+    // Lines keep their line breaks, so that a missing final line break counts as a difference.
     let before: Vec<&str> = old.unwrap_or_default().split_inclusive('\n').collect();
     let after: Vec<&str> = new.split_inclusive('\n').collect();
     let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
     let head = before.iter().zip(&after).take_while(same).count();
     let rest = before.len().min(after.len()) - head;
     let tail = before.iter().rev().zip(after.iter().rev()).take(rest).take_while(same).count();
-    let first = head.saturating_sub(CONTEXT);
-    let last = (before.len() - tail + CONTEXT).min(before.len());
+    let first = head.saturating_sub(CONTEXT_LINES);
+    let last = (before.len() - tail + CONTEXT_LINES).min(before.len());
     let (old_length, new_length) = (last - first, last + after.len() - before.len() - first);
-    // A side without lines is named by the line before it (POSIX diff).
+    // An empty side has the number of the line before it (POSIX diff).
     let start = |length: usize| if length == 0 { first } else { first + 1 };
     let file = display::safe_line(file);
     let mut diff = String::new();
@@ -160,8 +170,8 @@ pub fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
     put("\x1b[1m", "--- ", if old.is_some() { &file } else { "/dev/null" });
     put("\x1b[1m", "+++ ", &file);
     let (old_start, new_start) = (start(old_length), start(new_length));
-    let places = format!("@@ -{old_start},{old_length} +{new_start},{new_length} @@");
-    put("\x1b[36m", "", &places);
+    let hunk_header = format!("@@ -{old_start},{old_length} +{new_start},{new_length} @@");
+    put("\x1b[36m", "", &hunk_header);
     let mut lines = |shade: &str, sign: &str, lines: &[&str], from: usize, to: usize| {
         for text in lines.iter().take(to).skip(from) {
             put(shade, sign, text);
@@ -177,6 +187,7 @@ pub fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
     diff
 }
 
+/// Appends one line.
 fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     writeln!(text, "{content}").unwrap_or_default();

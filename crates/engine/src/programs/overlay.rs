@@ -9,7 +9,7 @@ use belljar_model::{Mode, Review, RunRecord, RunState};
 
 use crate::changes::count_changes;
 use crate::error::EngineError;
-use crate::launch::{at, prepare_layers, settle};
+use crate::launch::{finish_run, prepare_layers, workspace_at};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::store::Run;
@@ -23,7 +23,7 @@ pub(super) fn begin(state: &Scoped, path: &Path, mode: Mode) -> anyhow::Result<(
         id,
         name: None,
         created: id.millis(),
-        workspace: Some(at(&workspace)?),
+        workspace: Some(workspace_at(&workspace)?),
         mode,
         argv: vec!["belljar".to_owned(), "mcp".to_owned()],
         template: belljar_model::code::CODE_TEMPLATE.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn end(state: &Scoped, run: &mut Run, disk: u64) {
         Mode::ReadOnly => 0,
         Mode::Overlay | Mode::Direct => count_changes(run, state, disk),
     };
-    settle(run, None, state);
+    finish_run(run, None, state);
     if changed > 0 {
         state.notice(&Notice::ChangesWait { run: run.id(), files: changed });
     }

@@ -63,7 +63,7 @@ impl ProgramSession {
     /// A place that starts empty and is gone with the session.
     pub fn scratch(state: &Scoped) -> anyhow::Result<Self> {
         let (id, _) = state.new_id().map_err(EngineError::into_inner)?;
-        let (dir, lock) = lock::make(&sessions(state), &id.to_string())?;
+        let (dir, lock) = lock::create_locked_dir(&sessions(state), &id.to_string())?;
         let upper = dir.join("upper");
         DirBuilder::new().mode(0o755).create(&upper).context("make the workspace of a session")?;
         set_owner(&[&dir, &upper], None)?;
@@ -155,7 +155,7 @@ impl Drop for ProgramSession {
 
 /// Removes the sessions of servers that are gone.
 pub(super) fn sweep(state: &Scoped) {
-    lock::sweep(&sessions(state), remove);
+    lock::remove_abandoned_dirs(&sessions(state), remove);
 }
 
 fn sessions(state: &Scoped) -> PathBuf {

@@ -24,7 +24,7 @@ pub fn read<'b>(
     let BoxWorkspace::Repo(at) = &named_box.record.ground else {
         return Err(invalid(format!("box {} has no private clone", named_box.name())));
     };
-    let mut work = clones::has_work(state, named_box.name(), at, &named_box.dir.join("repo"))?;
+    let mut work = clones::read_work(state, named_box.name(), at, &named_box.dir.join("repo"))?;
     let permissions = setup::permissions(state, named_box)?;
     if let Some(work) = &mut work {
         work.deny(&|path| {
@@ -50,8 +50,8 @@ pub fn apply(
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     let files = work.files.len() as u64;
     let applying = Applying::begin(&ledger, run, files)?;
-    let applied =
-        clones::keep(at, work, named_box.name()).and_then(|()| clones::branch(at, work, branch));
+    let applied = clones::save_work(at, work, named_box.name())
+        .and_then(|()| clones::branch(at, work, branch));
     let recorded = match &applied {
         Ok(()) => applying.done(WorkspaceApplied { taken: files, held_back: 0, error: None }),
         Err(failure) => applying.failed(failure.inner()),

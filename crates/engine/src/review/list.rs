@@ -86,7 +86,7 @@ fn recorded(
     Ok(others.into_iter().map(|run| {
         let state = match &run.end {
             Some(_) => RunState::Finished,
-            None if state.store().is_call(run.id) => RunState::Running,
+            None if state.store().is_call_running(run.id) => RunState::Running,
             None => RunState::Interrupted,
         };
         ListedRun::Recorded { run, state }

@@ -1,18 +1,18 @@
-//! Where everything is kept: the only file that joins names below the state directory.
+//! The paths in the state directory. No other module joins path components below it.
 //!
 //! ```text
 //! $BELLJAR_HOME/layout.json        the version of this layout
 //!               runs/<id>/         one directory per run
 //!               boxes/<name>/      one directory per named box
-//!               calls/<id>         held while a call without a directory of its own runs
+//!               calls/<id>         locked while a call without its own directory runs
 //!               sessions/<id>/     workspaces of MCP sessions
-//!               incoming/<id>/     objects of clones that are being checked
-//!               trash/<id>-<name>/ what was removed, for 14 days
+//!               incoming/<id>/     git objects of clones that are being checked
+//!               trash/<id>-<name>/ removed boxes, for 14 days
 //!               logins/<agent>.json
 //!               approvals/<id>.json
 //!               tenants/<id>/      the same tree for another tenant
 //! ```
-//! `vault/`, `skills/`, `mcp/`, `ledger/` and `anchor/` are laid out by the crates that own them.
+//! The crates that own `vault/`, `skills/`, `mcp/`, `ledger/` and `anchor/` define their layout.
 
 use std::fs;
 use std::io;
@@ -29,24 +29,25 @@ use serde::{Deserialize, Serialize};
 use super::durable;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 
-/// The version of the layout that this program reads and writes.
+/// The version of the state directory layout that this program reads and writes.
 const VERSION: u64 = 1;
-const FILE: &str = "layout.json";
+/// The file that contains the version of the state directory layout.
+const VERSION_FILE: &str = "layout.json";
 
-/// The paths below one tenant's state directory.
+/// The paths in the state directory of one tenant.
 #[derive(Clone, Debug)]
 pub struct Layout {
     home: PathBuf,
 }
 
-/// The content of `layout.json`. Fields of later versions are ignored: only the version counts.
+/// The content of `layout.json`. Unknown fields of later versions are ignored.
 #[derive(Debug, Serialize, Deserialize)]
-struct Version {
+struct LayoutVersion {
     version: u64,
 }
 
 impl Layout {
-    /// The directory of a tenant: the state directory itself for `local`.
+    /// Returns the directory of a tenant. For the tenant `local` this is the state directory itself.
     pub fn directory(home: &Path, tenant: &TenantId) -> PathBuf {
         if *tenant == TenantId::local() {
             return home.to_owned();
@@ -54,7 +55,7 @@ impl Layout {
         home.join("tenants").join(tenant.as_str())
     }
 
-    /// The layout of a state directory whose path has no links.
+    /// Returns the layout of a state directory whose path contains no symbolic links.
     pub(super) const fn new(home: PathBuf) -> Self {
         Self { home }
     }
@@ -99,17 +100,17 @@ impl Layout {
         self.home.join("trash")
     }
 
-    /// The trash that belongs to the directory of a box.
+    /// Returns the trash directory for a box with the directory `dir`.
     pub fn trash_of_box(dir: &Path) -> Option<PathBuf> {
         Some(dir.parent()?.parent()?.join("trash"))
     }
 
-    /// The directory of skills, which `belljar-code` lays out.
+    /// Returns the directory of skills. The crate `belljar-code` defines its layout.
     pub fn skills(&self) -> PathBuf {
         self.home.join("skills")
     }
 
-    /// The token file of an MCP server, unless another one is named.
+    /// Returns the default token file of the MCP server.
     pub fn mcp_token(&self) -> PathBuf {
         self.home.join("mcp").join("token")
     }
@@ -122,32 +123,33 @@ impl Layout {
         self.home.join("logins").join(format!("{agent}.json"))
     }
 
-    /// Refuses a directory of another user or of a newer version, and marks one that has no version yet.
+    /// Refuses a state directory of another user or a newer version. Writes the version file if it is missing.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let home = self.home.display();
-        let meta = fs::metadata(&self.home).with_context(|| format!("look at {home}"));
+        let meta =
+            fs::metadata(&self.home).with_context(|| format!("cannot read the owner of {home}"));
         let owner = meta.kind(ErrorKind::Broken)?.uid();
-        let own = rustix::process::geteuid().as_raw();
-        if owner != own {
+        let user = rustix::process::geteuid().as_raw();
+        if owner != user {
             let text = format!(
-                "the state directory {home} belongs to user {owner}, and this is user {own}: run belljar as its owner, or name another directory with BELLJAR_HOME"
+                "the state directory {home} belongs to user {owner}, but belljar runs as user {user}: run belljar as its owner, or choose another directory with BELLJAR_HOME"
             );
             return Err(EngineError::message(ErrorKind::Refused, text));
         }
-        let version = match fs::read(self.home.join(FILE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.mark(),
-            text => {
-                text.with_context(|| format!("read {FILE} in {home}")).kind(ErrorKind::Broken)?
-            }
+        let version = match fs::read(self.home.join(VERSION_FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.write_version(),
+            text => text
+                .with_context(|| format!("cannot read {VERSION_FILE} in {home}"))
+                .kind(ErrorKind::Broken)?,
         };
-        let version: Version = serde_json::from_slice(&version)
+        let version: LayoutVersion = serde_json::from_slice(&version)
             .with_context(|| {
-                format!("{FILE} in {home} is damaged; remove it if no newer belljar was used there")
+                format!("cannot parse {VERSION_FILE} in {home}; if no newer belljar used this directory, remove the file")
             })
             .kind(ErrorKind::Damaged)?;
         if version.version > VERSION {
             let text = format!(
-                "the state directory {home} was made by a newer belljar (layout {}, and this program knows {VERSION}): use that version, or name another directory with BELLJAR_HOME",
+                "the state directory {home} was created by a newer belljar (layout {}, but this program supports {VERSION}): use that version, or choose another directory with BELLJAR_HOME",
                 version.version
             );
             return Err(EngineError::message(ErrorKind::Version, text));
@@ -155,20 +157,24 @@ impl Layout {
         Ok(())
     }
 
-    /// A directory that cannot be written to, such as a read-only copy or one on a full disk, can still
-    /// be read and cleaned up.
-    fn mark(&self) -> Result<(), EngineError> {
-        let text = serde_json::to_vec(&Version { version: VERSION }).kind(ErrorKind::Broken)?;
-        match durable::write(&self.home, FILE, &text) {
-            Err(error) if can_still_be_read(&error) => Ok(()),
+    /// Writes the version file.
+    ///
+    /// A state directory that is not writable, such as a read-only copy or one on a full disk, is accepted,
+    /// because commands can still read it.
+    fn write_version(&self) -> Result<(), EngineError> {
+        let text =
+            serde_json::to_vec(&LayoutVersion { version: VERSION }).kind(ErrorKind::Broken)?;
+        match durable::write(&self.home, VERSION_FILE, &text) {
+            Err(error) if is_read_only(&error) => Ok(()),
             written => written
-                .with_context(|| format!("write {FILE} in {}", self.home.display()))
+                .with_context(|| format!("cannot write {VERSION_FILE} in {}", self.home.display()))
                 .kind(ErrorKind::Broken),
         }
     }
 }
 
-fn can_still_be_read(error: &io::Error) -> bool {
+/// Checks whether a write error leaves the directory readable.
+fn is_read_only(error: &io::Error) -> bool {
     use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | StorageFull | QuotaExceeded)
 }
@@ -187,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_state_directory_of_this_version_or_without_one_opens() {
+    fn open_accepts_a_state_directory_of_this_version_or_without_a_version() {
         open(None).unwrap();
         open(Some(r#"{"version": 1}"#)).unwrap();
     }
 
     #[test]
-    fn a_state_directory_of_a_newer_version_is_refused_and_says_what_to_do() {
+    fn open_refuses_a_state_directory_of_a_newer_version() {
         let error = open(Some(r#"{"version": 9, "more": true}"#)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Version);
         let text = format!("{error:#}");
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_layout_is_refused_and_names_the_file() {
+    fn open_refuses_a_damaged_layout_file_and_names_it() {
         for text in ["", "{", r#"{"version": "one"}"#] {
             let error = open(Some(text)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Damaged, "{text}");
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_directory_of_another_user_is_refused_and_names_both_users() {
+    fn open_refuses_a_state_directory_of_another_user_and_names_the_user() {
         if !rustix::process::geteuid().is_root() {
             return belljar_testkit::skip("only root can give a directory to another user");
         }

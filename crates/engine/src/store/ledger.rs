@@ -1,8 +1,8 @@
-//! The ledger of one state directory: opened at its first use, and once per process.
+//! The ledger of one state directory, which a process opens once, at its first use.
 //!
-//! A process keeps one ledger per tenant open, however many scopes, runs and threads record in it. A
-//! ledger that cannot record any more is opened again: after an append that failed, and after another
-//! process put another log in its place. A ledger that this process has seen is never begun anew.
+//! A process keeps one ledger per tenant open, for all scopes, runs and threads. A ledger that cannot record
+//! any more is opened again: after an append failed, or after another process replaced the log. If the log
+//! of an open ledger disappears, the process reports an error and never creates a new log.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,7 +16,7 @@ use belljar_ledger::{
 use super::lock;
 use crate::notice::{Notice, Observer};
 
-/// The ledger of one tenant, open for recording. Cheap to clone.
+/// A handle to the open ledger of one tenant. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LedgerHandle {
     shared: Arc<SharedLedger>,
@@ -24,21 +24,21 @@ pub struct LedgerHandle {
     observer: Arc<dyn Observer>,
 }
 
-/// What all handles of one state directory share.
+/// The ledger of one state directory, shared by all its handles in this process.
 #[derive(Debug)]
 pub(crate) struct SharedLedger {
     paths: LedgerPaths,
-    /// `None` before the first use.
+    /// The open ledger; `None` before the first use.
     opened: Mutex<Option<Arc<Opened>>>,
 }
 
-/// The ledger that is open now.
+/// The open ledger. It is replaced when the ledger is opened again.
 type Opened = Mutex<Arc<Ledger>>;
 
 /// The ledgers of this process, by the path of the state directory.
 static LEDGERS: Mutex<BTreeMap<PathBuf, Weak<SharedLedger>>> = Mutex::new(BTreeMap::new());
 
-/// The ledger of a state directory whose path has no links. It is not opened yet.
+/// Returns the shared ledger of a state directory without opening it. `home` contains no symbolic links.
 pub(super) fn shared(home: &Path) -> Arc<SharedLedger> {
     let mut ledgers = LEDGERS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(shared) = ledgers.get(home).and_then(Weak::upgrade) {
@@ -52,71 +52,71 @@ pub(super) fn shared(home: &Path) -> Arc<SharedLedger> {
 }
 
 impl LedgerHandle {
-    /// Opens the ledger, unless it is open and can record.
+    /// Returns a handle to the ledger, and opens the ledger if it is not open or cannot record any more.
     pub(crate) fn open(
         shared: &Arc<SharedLedger>,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, OpenError> {
-        let _held = lock::ledger(shared.paths.ledger());
-        let mut first = locked(&shared.opened);
-        let opened = match &*first {
+        let _entry = lock::enter_ledger(shared.paths.ledger());
+        let mut current = locked(&shared.opened);
+        let opened = match &*current {
             Some(opened) => Arc::clone(opened),
             None => {
                 let ledger = shared.open(observer.as_ref())?;
-                Arc::clone(first.insert(Arc::new(Mutex::new(ledger))))
+                Arc::clone(current.insert(Arc::new(Mutex::new(ledger))))
             }
         };
-        drop(first);
+        drop(current);
         let (shared, observer) = (Arc::clone(shared), Arc::clone(observer));
         let handle = Self { shared, opened, observer };
         let ledger = handle.ledger();
         if !ledger.is_current() {
-            handle.after(&ledger)?;
+            handle.reopen(&ledger)?;
         }
         Ok(handle)
     }
 
-    /// The ledger itself, for what is neither recorded nor kept.
+    /// Returns the open ledger, for operations other than recording events and storing bodies.
     pub fn ledger(&self) -> Arc<Ledger> {
         Arc::clone(&locked(&self.opened))
     }
 
-    /// Records one event. When this returns, it is on disk.
+    /// Records one event. The event is on disk when the function returns.
     pub fn record(&self, draft: Draft) -> Result<Receipt, RecordError> {
         let mut receipts = self.record_all(vec![draft])?;
         receipts.pop().ok_or(RecordError::Broken)
     }
 
-    /// Records events one behind the other, all of them or none.
+    /// Records several events in order, all of them or none.
     pub fn record_all(&self, drafts: Vec<Draft>) -> Result<Vec<Receipt>, RecordError> {
-        let _held = lock::ledger(self.shared.paths.ledger());
+        let _entry = lock::enter_ledger(self.shared.paths.ledger());
         let ledger = self.ledger();
         match ledger.record_all(drafts.clone()) {
-            // An earlier append failed, and of these events nothing was written.
+            // An earlier append failed, and none of these events was written: open the ledger again.
             Err(RecordError::Broken) => {}
-            recorded => return recorded,
+            result => return result,
         }
-        let again = self.after(&ledger).map_err(|error| {
-            tracing::error!(%error, "ledger cannot be opened again");
+        let reopened = self.reopen(&ledger).map_err(|error| {
+            tracing::error!(%error, "ledger cannot be reopened");
             RecordError::Broken
         })?;
-        again.record_all(drafts)
+        reopened.record_all(drafts)
     }
 
-    /// Keeps a content, and returns the body that an event can name; see [`Ledger::keep`].
+    /// Stores content in the ledger and returns the body for an event; see [`Ledger::keep`].
     pub fn keep(&self, scope: Digest, content: &mut dyn Read) -> Result<Body, KeepError> {
-        let _held = lock::ledger(self.shared.paths.ledger());
+        let _entry = lock::enter_ledger(self.shared.paths.ledger());
         self.ledger().keep(scope, content)
     }
 
-    /// The ledger that takes the place of one that cannot record. Another thread may have opened it.
-    fn after(&self, spent: &Arc<Ledger>) -> Result<Arc<Ledger>, OpenError> {
+    /// Opens the ledger again, unless another thread already replaced the ledger `old`.
+    fn reopen(&self, old: &Arc<Ledger>) -> Result<Arc<Ledger>, OpenError> {
         let mut opened = locked(&self.opened);
-        if Arc::ptr_eq(&opened, spent) {
-            tracing::warn!("ledger is opened again");
+        if Arc::ptr_eq(&opened, old) {
+            tracing::warn!("ledger is reopened");
             let paths = &self.shared.paths;
             if !paths.log().exists() && !paths.anchor().exists() {
-                return Err(OpenError::Gone { path: paths.log(), events: spent.events() });
+                return Err(OpenError::Gone { path: paths.log(), events: old.events() });
             }
             *opened = self.shared.open(self.observer.as_ref())?;
         }
@@ -125,6 +125,7 @@ impl LedgerHandle {
 }
 
 impl SharedLedger {
+    /// Opens the ledger and reports repairs.
     fn open(&self, observer: &dyn Observer) -> Result<Arc<Ledger>, OpenError> {
         let ledger = Ledger::open(&self.paths)?;
         tracing::trace!("ledger is open");
@@ -137,6 +138,7 @@ impl SharedLedger {
     }
 }
 
+/// Locks a mutex, also after a panic of another thread.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -161,14 +163,14 @@ mod tests {
         LedgerHandle::open(shared, &silent)
     }
 
-    fn check_sound(home: &Path, events: u64) {
+    fn check_valid(home: &Path, events: u64) {
         let report = verify(&LedgerPaths::under(home), VerifyOptions::default()).unwrap();
         assert!(report.is_sound(), "{report:?}");
         assert_eq!(report.signed, Some(events));
     }
 
     #[test]
-    fn ledger_is_opened_at_the_first_use_and_once_for_all_stores_of_a_directory() {
+    fn ledger_is_opened_at_first_use_and_once_for_all_stores_of_a_directory() {
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let stores = [home.path(), home.path(), other.path()].map(|dir| Store::open(dir).unwrap());
         assert!(!home.path().join("ledger").exists(), "nothing was recorded yet");
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_of_a_directory_is_closed_with_its_last_store() {
+    fn ledger_is_closed_when_the_last_store_of_its_directory_is_dropped() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let first = Arc::downgrade(&open(store.ledger()).unwrap().ledger());
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_that_was_replaced_by_another_process_is_opened_again() {
+    fn ledger_is_reopened_after_another_process_replaced_it() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
@@ -209,18 +211,18 @@ mod tests {
         handle.record(event()).map(drop).unwrap_err();
         open(store.ledger()).unwrap().record(event()).map(drop).unwrap();
         handle.record(event()).map(drop).unwrap();
-        check_sound(home.path(), 4); // created, repaired, and two
+        check_valid(home.path(), 4); // created, repaired, and two
     }
 
     #[test]
-    fn broken_ledger_is_opened_again_and_the_event_is_recorded_once() {
+    fn broken_ledger_is_reopened_and_the_event_is_recorded_once() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
         let paths = LedgerPaths::under(home.path());
         let cut = fs::metadata(paths.log()).unwrap().len();
         handle.record(event()).map(drop).unwrap();
-        // The log loses an event, and others make it longer than it was: that breaks who has it open.
+        // The log loses an event, and other events make it longer than before. That breaks the open ledger.
         let log = fs::File::options().write(true).open(paths.log()).unwrap();
         log.set_len(cut).unwrap();
         mend(&paths, "cut").unwrap();
@@ -230,11 +232,11 @@ mod tests {
         assert!(matches!(handle.record(event()), Err(RecordError::Changed(_))));
         assert!(matches!(broken.record(event()), Err(RecordError::Broken)), "control");
         handle.record(event()).map(drop).unwrap();
-        check_sound(home.path(), 6); // created, repaired, three and one
+        check_valid(home.path(), 6); // created, repaired, three and one
     }
 
     #[test]
-    fn ledger_that_was_cut_short_is_refused_as_a_new_process_would_refuse_it() {
+    fn truncated_ledger_is_refused_by_open_and_by_an_open_handle() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_that_was_seen_is_not_begun_anew() {
+    fn removed_ledger_is_not_created_again_while_the_process_lives() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         open(store.ledger()).unwrap().record(event()).map(drop).unwrap();
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_follows_the_events_and_the_key_of_another_process() {
+    fn ledger_continues_after_events_and_key_rotations_of_another_process() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
@@ -270,7 +272,7 @@ mod tests {
             handle.record(event()).map(drop).unwrap();
         }
         let after = open(store.ledger()).unwrap().ledger();
-        assert!(Arc::ptr_eq(&before, &after), "nothing was opened again");
-        check_sound(home.path(), 10);
+        assert!(Arc::ptr_eq(&before, &after), "the ledger was not reopened");
+        check_valid(home.path(), 10);
     }
 }

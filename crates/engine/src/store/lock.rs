@@ -1,24 +1,24 @@
-//! Locks of the store. All locks of the engine are taken here, in one order.
+//! Locks of the state directory. The engine acquires all its locks here, in one order.
 //!
 //! A lock is a file that a process locks with flock(2). Locks in order of acquisition:
 //!
-//! | rank | lock | held by | how it is taken |
+//! | rank | lock | held by | how it is acquired |
 //! |---|---|---|---|
 //! | [`Rank::Box`] | `boxes/NAME/turn` | commands that change a box | 30 s, then `Busy`; several boxes in the order of their paths |
 //! | [`Rank::Review`] | `review` of a run or box | apply, discard | 30 s, then `Busy` |
 //! | none | `lock` of a run, box, session, incoming; `calls/ID` | a live process | never waited for |
-//! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | make, sweep | blocking |
-//! | none | `apply.log`; `vault/`, `skills/`, `mcp/` | one writer | in their crates, which call nothing of the engine while they hold one |
+//! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | create, remove abandoned | blocking |
+//! | none | `apply.log`; `vault/`, `skills/`, `mcp/` | one writer | in their crates, which never call the engine while they hold it |
 //! | [`Rank::Ledger`] | `ledger/lock` | append | 30 s, then `Busy`; in crates/ledger |
 //!
-//! **Invariant:** no thread waits for a lock while it holds the same one or a later one. So nothing is
-//! waited for while the ledger is held, and no two commands wait for each other. The module `order` checks
-//! that in builds with debug assertions.
+//! **Invariant:** no thread waits for a lock while it holds the same lock or a later one. So no thread waits
+//! for a lock while it holds the ledger, and commands cannot deadlock. The module `order` checks this in
+//! builds with debug assertions.
 //!
-//! Locks of live processes have no rank. Nobody waits for them, so no order of them can block:
+//! Locks of live processes have no rank. No thread waits for them, so they cannot cause a deadlock:
 //!
 //! ```text
-//! <all>/<name>/lock    locked by the maker of the directory; if it is free, the maker is gone
+//! <parent>/<name>/lock    held by the creator of the directory; if it is free, the creator has exited
 //! ```
 
 mod order;
@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rustix::fs::FlockOperation;
 
-/// Whoever only looks at a lock has it for a moment. Whoever wants it waits for that.
-pub const GLANCE: Duration = Duration::from_millis(500);
+/// The maximum time to wait for a lock that other processes only check with [`is_held`].
+pub const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a command waits for another one that changes the same box or run.
+/// The maximum time that a command waits for another command that changes the same box or run.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Locks that are waited for, in the order in which a thread may take them.
+/// The ranks of locks, in the order in which a thread may acquire them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     Box,
@@ -47,56 +47,56 @@ pub enum Rank {
     Ledger,
 }
 
-/// A lock with a rank. It is free when this is dropped.
+/// A lock with a rank that is held. Dropping the value releases the lock.
 #[derive(Debug)]
 #[must_use]
-pub struct Held {
+pub struct LockGuard {
     _file: File,
-    _entry: order::Entry,
+    _entry: order::HeldEntry,
 }
 
-/// Waits for the lock of a file, which is made if it is missing. `None`: another process had it all the
-/// time.
-pub fn wait(path: &Path, rank: Rank, timeout: Duration) -> io::Result<Option<Held>> {
+/// Waits for the lock of a file, and creates the file if it is missing. Returns `None` after the timeout.
+pub fn acquire(path: &Path, rank: Rank, timeout: Duration) -> io::Result<Option<LockGuard>> {
     let entry = order::enter(rank, path);
-    let until = Instant::now() + timeout;
+    let deadline = Instant::now() + timeout;
     loop {
         let file = File::create(path)?;
-        if !take(&file, until.saturating_duration_since(Instant::now())) {
+        if !try_acquire(&file, deadline.saturating_duration_since(Instant::now())) {
             return Ok(None);
         }
-        // What it belongs to may have been moved away meanwhile: then this lock keeps nobody out.
+        // The directory may have been renamed in the meantime. Then other processes lock another file.
         if is_at(&file, path) {
-            return Ok(Some(Held { _file: file, _entry: entry }));
+            return Ok(Some(LockGuard { _file: file, _entry: entry }));
         }
     }
 }
 
+/// Checks whether a path still leads to the open file.
 fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(open), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
-    (open.dev(), open.ino()) == (there.dev(), there.ino())
+    let (Ok(open), Ok(current)) = (file.metadata(), path.symlink_metadata()) else { return false };
+    (open.dev(), open.ino()) == (current.dev(), current.ino())
 }
 
-/// Says that this thread is about to use the ledger, which locks it, until the value is dropped.
-pub(super) fn ledger(dir: &Path) -> impl Sized {
+/// Registers that this thread uses the ledger, which has its own lock, until the returned value is dropped.
+pub(super) fn enter_ledger(dir: &Path) -> impl Sized {
     order::enter(Rank::Ledger, dir)
 }
 
-/// Takes the lock of a live process. False if another process has it for longer than that.
-pub fn take(file: &File, patience: Duration) -> bool {
-    let began = Instant::now();
-    let waited = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let until = began + patience;
+/// Acquires the lock of a live process. Returns `false` if another process holds it until the timeout.
+pub fn try_acquire(file: &File, timeout: Duration) -> bool {
+    let start = Instant::now();
+    let waited = || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let deadline = start + timeout;
     let mut has_waited = false;
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 if has_waited {
-                    tracing::debug!(waited_millis = waited(), "lock was waited for");
+                    tracing::debug!(waited_millis = waited(), "lock acquired after waiting");
                 }
                 return true;
             }
-            Err(_) if Instant::now() > until => {
+            Err(_) if Instant::now() > deadline => {
                 tracing::debug!(waited_millis = waited(), "lock is held by another process");
                 return false;
             }
@@ -108,54 +108,58 @@ pub fn take(file: &File, patience: Duration) -> bool {
     }
 }
 
-/// Whether somebody has the lock of this file. Any number can look at once without seeing each other.
+/// Checks whether a process holds the lock of this file.
+///
+/// Concurrent checks do not disturb each other, because they use a shared lock.
 pub fn is_held(file: &Path) -> bool {
     let Ok(lock) = File::open(file) else { return false };
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
 }
 
-/// Makes a directory of one's own in `all`, and its lock.
-pub fn make(all: &Path, name: &str) -> anyhow::Result<(PathBuf, File)> {
-    let made = || -> io::Result<(PathBuf, File)> {
-        DirBuilder::new().recursive(true).mode(0o700).create(all)?;
-        let _held = hold_directory(all)?;
-        let dir = all.join(name);
+/// Creates the directory `name` in `parent` for this process, with a lock that this process holds.
+pub fn create_locked_dir(parent: &Path, name: &str) -> anyhow::Result<(PathBuf, File)> {
+    let create = || -> io::Result<(PathBuf, File)> {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        let _guard = lock_directory(parent)?;
+        let dir = parent.join(name);
         DirBuilder::new().mode(0o700).create(&dir)?;
         let lock = File::create(dir.join("lock"))?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok((dir, lock))
     };
-    made().with_context(|| format!("make a directory in {}", all.display()))
+    create().with_context(|| format!("cannot create a directory in {}", parent.display()))
 }
 
-/// Removes the directories in `all` whose makers are gone.
-pub fn sweep(all: &Path, remove: impl Fn(&Path)) {
-    let Ok(held) = hold_directory(all) else { return }; // there are none yet
-    let ended: Vec<(PathBuf, Option<File>)> = fs::read_dir(all)
+/// Removes the directories in `parent` whose creators have exited.
+pub fn remove_abandoned_dirs(parent: &Path, remove: impl Fn(&Path)) {
+    let Ok(guard) = lock_directory(parent) else { return }; // the parent directory does not exist yet
+    let abandoned: Vec<(PathBuf, Option<File>)> = fs::read_dir(parent)
         .into_iter()
         .flatten()
         .filter_map(|entry| {
             let dir = entry.ok()?.path();
-            // Without a lock it was about to be made, or removed, by somebody who was killed.
+            // Without a lock file, the process that created or removed the directory was killed.
             let Ok(lock) = File::open(dir.join("lock")) else { return Some((dir, None)) };
             let free = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
             free.then_some((dir, Some(lock)))
         })
         .collect();
-    // They are ours now, and what they hold can be much.
-    drop(held);
-    for (dir, _lock) in ended {
+    // This process holds the locks of these directories now. Removing them may take long, so release the
+    // lock of the parent first.
+    drop(guard);
+    for (dir, _lock) in abandoned {
         remove(&dir);
     }
 }
 
-/// Only one at a time makes directories or looks for those to remove: in between a new one has no
-/// lock yet, or one that nobody has.
-fn hold_directory(all: &Path) -> io::Result<Held> {
-    let entry = order::enter(Rank::Directory, all);
-    let file = File::open(all)?;
+/// Locks a parent directory while a process creates directories in it or searches for abandoned ones.
+///
+/// Without this lock, a directory that is just being created would look abandoned.
+fn lock_directory(parent: &Path) -> io::Result<LockGuard> {
+    let entry = order::enter(Rank::Directory, parent);
+    let file = File::open(parent)?;
     rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
-    Ok(Held { _file: file, _entry: entry })
+    Ok(LockGuard { _file: file, _entry: entry })
 }
 
 #[cfg(test)]
@@ -165,68 +169,69 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_just_being_made_is_never_swept() {
+    fn remove_abandoned_dirs_never_removes_a_directory_that_is_being_created() {
         let dir = tempfile::tempdir().unwrap();
-        let over = AtomicBool::new(false);
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let sweeper = || {
-                while !over.load(Ordering::Relaxed) {
-                    sweep(dir.path(), |dir| drop(fs::remove_dir_all(dir)));
+                while !done.load(Ordering::Relaxed) {
+                    remove_abandoned_dirs(dir.path(), |dir| drop(fs::remove_dir_all(dir)));
                 }
             };
             scope.spawn(sweeper);
             scope.spawn(sweeper);
-            let made: Vec<_> = (0..500).map(|n| make(dir.path(), &n.to_string())).collect();
-            over.store(true, Ordering::Relaxed);
-            for made in made {
-                assert!(made.unwrap().0.join("lock").exists());
+            let created: Vec<_> =
+                (0..500).map(|n| create_locked_dir(dir.path(), &n.to_string())).collect();
+            done.store(true, Ordering::Relaxed);
+            for created in created {
+                assert!(created.unwrap().0.join("lock").exists());
             }
         });
-        // Control: they go once nobody holds them, with or without a lock.
+        // Control: directories with a free lock or without a lock file are removed.
         fs::create_dir(dir.path().join("bare")).unwrap();
-        sweep(dir.path(), |dir| drop(fs::remove_dir_all(dir)));
+        remove_abandoned_dirs(dir.path(), |dir| drop(fs::remove_dir_all(dir)));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn those_who_look_neither_see_each_other_nor_keep_anybody_out() {
+    fn is_held_ignores_concurrent_checks_and_does_not_block_try_acquire() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let file = File::create(&path).unwrap();
-        let over = AtomicBool::new(false);
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let looks = || (0..1000).for_each(|_| assert!(!is_held(&path)));
-            let lookers = [scope.spawn(looks), scope.spawn(looks)];
-            assert!(lookers.into_iter().all(|looker| looker.join().is_ok()));
+            let check = || (0..1000).for_each(|_| assert!(!is_held(&path)));
+            let checks = [scope.spawn(check), scope.spawn(check)];
+            assert!(checks.into_iter().all(|check| check.join().is_ok()));
         });
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     is_held(&path);
                 }
             });
-            let taken = (0..200).filter(|_| {
-                let taken = take(&file, GLANCE) && is_held(&path);
-                taken && rustix::fs::flock(&file, FlockOperation::Unlock).is_ok()
+            let acquired = (0..200).filter(|_| {
+                let acquired = try_acquire(&file, PROBE_TIMEOUT) && is_held(&path);
+                acquired && rustix::fs::flock(&file, FlockOperation::Unlock).is_ok()
             });
-            let taken = taken.count();
-            over.store(true, Ordering::Relaxed);
-            assert_eq!(taken, 200);
+            let acquired = acquired.count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(acquired, 200);
         });
-        assert!(take(&file, GLANCE));
-        assert!(!take(&File::open(&path).unwrap(), GLANCE), "somebody has it");
+        assert!(try_acquire(&file, PROBE_TIMEOUT));
+        assert!(!try_acquire(&File::open(&path).unwrap(), PROBE_TIMEOUT), "the lock is held");
     }
 
     #[test]
-    fn lock_of_a_directory_that_was_moved_away_is_not_taken() {
+    fn acquire_fails_when_the_directory_of_the_lock_was_renamed() {
         let dir = tempfile::tempdir().unwrap();
         let (home, away) = (dir.path().join("box"), dir.path().join("away"));
         fs::create_dir(&home).unwrap();
         let path = home.join("turn");
-        let held = wait(&path, Rank::Box, GLANCE).unwrap().unwrap();
+        let held = acquire(&path, Rank::Box, PROBE_TIMEOUT).unwrap().unwrap();
         let waiting = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| wait(&path, Rank::Box, CHANGE_TIMEOUT));
-            // It has the file open: it is in the list of this process's descriptors twice.
+            let waiting = scope.spawn(|| acquire(&path, Rank::Box, CHANGE_TIMEOUT));
+            // The other thread has opened the file when this process has two descriptors of it.
             let has_opened = || {
                 let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
                 open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path)).count() == 2
@@ -237,21 +242,24 @@ mod tests {
             waiting.join().unwrap()
         });
         assert_eq!(waiting.unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(wait(&away.join("turn"), Rank::Box, GLANCE).unwrap().is_some(), "it is free");
+        assert!(
+            acquire(&away.join("turn"), Rank::Box, PROBE_TIMEOUT).unwrap().is_some(),
+            "the lock is free"
+        );
     }
 
     #[test]
-    fn lock_that_is_held_is_given_up_after_the_timeout_and_free_after_the_drop() {
+    fn acquire_gives_up_after_the_timeout_and_succeeds_after_the_guard_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("turn");
         let timeout = Duration::from_millis(50);
-        let held = wait(&path, Rank::Box, timeout).unwrap().unwrap();
-        let began = Instant::now();
+        let held = acquire(&path, Rank::Box, timeout).unwrap().unwrap();
+        let start = Instant::now();
         let second = std::thread::scope(|scope| {
-            scope.spawn(|| wait(&path, Rank::Box, timeout).unwrap().is_some()).join().unwrap()
+            scope.spawn(|| acquire(&path, Rank::Box, timeout).unwrap().is_some()).join().unwrap()
         });
-        assert!(!second && began.elapsed() >= timeout, "{:?}", began.elapsed());
+        assert!(!second && start.elapsed() >= timeout, "{:?}", start.elapsed());
         drop(held);
-        assert!(wait(&path, Rank::Box, timeout).unwrap().is_some(), "control");
+        assert!(acquire(&path, Rank::Box, timeout).unwrap().is_some(), "control");
     }
 }

@@ -30,7 +30,7 @@ struct Build {
 pub(super) fn write(dir: &Path) -> anyhow::Result<()> {
     let build = Build { protocol: PROTOCOL, build: BUILD.to_owned() };
     let text = serde_json::to_vec(&build)?;
-    durable::write_soon(dir, FILE, &text).with_context(|| format!("write {FILE}"))
+    durable::write_unsynced(dir, FILE, &text).with_context(|| format!("write {FILE}"))
 }
 
 /// Whether Belljar 0.1 supervises a box. Without a socket, a supervisor of this build is just starting.
@@ -82,7 +82,7 @@ mod tests {
         let of = NamedBox { dir: dir.path().to_owned(), record };
         check(&of, &ToSupervisor::Status).expect("nobody supervises it");
         let file = fs::File::create(dir.path().join("lock")).unwrap();
-        assert!(lock::take(&file, lock::GLANCE));
+        assert!(lock::try_acquire(&file, lock::PROBE_TIMEOUT));
         let refused = |contains: &str| {
             let error = check(&of, &ToSupervisor::Status).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Version);

@@ -114,12 +114,12 @@ pub(super) fn refused(session: &BoxSession, why: &str) -> FromSupervisor {
 /// Carries out an answer that is in the store.
 fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
     let answered = match id.run == session.run {
-        true => session.rules.control.answered(id),
-        false => Err(AnswerError::NoSuchQuestion),
+        true => session.rules.control.apply_answer(id),
+        false => Err(AnswerError::NoSuchRequest),
     };
     let Err(error) = answered else { return FromSupervisor::Ok };
     let kind = match error {
-        AnswerError::NoSuchQuestion | AnswerError::NoClaim => ErrorKind::WrongState,
+        AnswerError::NoSuchRequest | AnswerError::NoClaim => ErrorKind::WrongState,
         AnswerError::OtherDigest => ErrorKind::Conflict,
         AnswerError::Damaged(_) => ErrorKind::Damaged,
         AnswerError::Failed(_) => ErrorKind::Unrecorded,

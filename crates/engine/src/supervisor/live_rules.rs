@@ -18,6 +18,6 @@ impl LiveRules {
     /// Changes the rules. They are in force when this returns.
     pub(super) fn change(&self, change: &NetworkChange) -> anyhow::Result<()> {
         let policy = change.onto(self.base.clone()).policy(&self.config)?;
-        self.control.change(&policy)
+        self.control.change_rules(&policy)
     }
 }

@@ -26,7 +26,7 @@ use crate::approvals::requests::BoxRequests;
 use crate::box_store::NamedBox;
 use crate::changes;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal, at};
+use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal, workspace_at};
 use crate::logging;
 use crate::network::{self, BrokerHandle};
 use crate::notice::Notice;
@@ -60,7 +60,11 @@ pub(super) fn supervise(
 fn lock(of: &NamedBox) -> Result<File, EngineError> {
     let file = File::create(of.dir.join("lock")).context("cannot open the lock of the box");
     let file = file.kind(ErrorKind::CannotStart)?;
-    if lock::take(&file, lock::GLANCE) { Ok(file) } else { Err(invalid("it is running already")) }
+    if lock::try_acquire(&file, lock::PROBE_TIMEOUT) {
+        Ok(file)
+    } else {
+        Err(invalid("it is running already"))
+    }
 }
 
 /// A box that is built and recorded, with everything that its threads need. Its program waits.
@@ -131,9 +135,9 @@ impl StartedBox {
         }
         let mut launched = launched?;
         let _entered = launched.span().entered();
-        let exec_channel = launched.exec_channel();
+        let exec_channel = launched.take_exec_channel();
         let terminal = launched.terminal();
-        let outside = launched.outside().map(|outside| {
+        let outside = launched.broker().map(|outside| {
             let requests = BoxRequests::new(state, of.name().clone());
             BrokerHandle::control(outside, requests)
         });
@@ -193,9 +197,9 @@ impl StartedBox {
                 Err(error) => state.failed(error.inner()),
             }
         }
-        launch::settle(&mut run, Some(result), state);
-        drop(ended.remains);
-        ended.account.iter().for_each(|account| network::report(state, account));
+        launch::finish_run(&mut run, Some(result), state);
+        drop(ended.teardown);
+        ended.network_summary.iter().for_each(|summary| network::report(state, summary));
     }
 }
 
@@ -227,7 +231,7 @@ fn workspace(
         return Err(EngineError::new(ErrorKind::CannotStart, error));
     }
     let workspace = Workspace { place, path: real, layers: None, scratch: false };
-    let fresh = at(&workspace).kind(ErrorKind::CannotStart)?;
+    let fresh = workspace_at(&workspace).kind(ErrorKind::CannotStart)?;
     let before = of.run().and_then(|run| run.record.workspace);
     prepare_restart(of, state, before.as_ref(), &fresh)?;
     Ok((Some(workspace), Some(fresh)))
@@ -279,7 +283,7 @@ fn clone_of(of: &NamedBox) -> Result<Workspace, EngineError> {
 /// The user's directory that a clone is about, if it is still there.
 fn of_user(path: &Path) -> Option<WorkspaceAt> {
     let (place, path) = belljar_box::open(path).ok()?;
-    at(&Workspace { place, path, layers: None, scratch: false }).ok()
+    workspace_at(&Workspace { place, path, layers: None, scratch: false }).ok()
 }
 
 /// The directory that stays when the box is stopped.
@@ -295,7 +299,7 @@ fn layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
         run.remove_layers();
         return launch::prepare_layers(run, workspace);
     }
-    run.make_work()?;
+    run.make_work_dir()?;
     workspace.layers = Some(run.dir.clone());
     Ok(())
 }

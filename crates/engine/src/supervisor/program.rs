@@ -19,7 +19,7 @@ use super::spec::{Ending, ProgramBox, ProgramWorkspace, Rules, Task};
 use super::worker_reader::WorkerReader;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch::output::OutputRecorder;
-use crate::launch::{self, DiskLimit, LaunchSpec, Prepared, Streams, at};
+use crate::launch::{self, DiskLimit, LaunchSpec, Prepared, Streams, workspace_at};
 use crate::logging;
 use crate::network::broker::NetworkSummary;
 use crate::scope::Scoped;
@@ -77,7 +77,7 @@ impl PreparedProgram {
         let id = state.new_id()?;
         let mark = state.store().mark_call(id.0).kind(ErrorKind::CannotStart)?;
         let workspace = workspace(&place).kind(ErrorKind::CannotStart)?;
-        let at = (!workspace.scratch).then(|| at(&workspace)).transpose();
+        let at = (!workspace.scratch).then(|| workspace_at(&workspace)).transpose();
         let tape =
             OutputRecorder::new(template.record, place.dir()).kind(ErrorKind::CannotStart)?;
         let argv = vec!["belljar-worker".into()];
@@ -127,7 +127,7 @@ impl PreparedProgram {
         };
         let mut ended = launched.supervise(state, streams, || ())?;
         reader.finish();
-        let account = ended.account.take().unwrap_or_default();
+        let account = ended.network_summary.take().unwrap_or_default();
         let mut ending = ending(&ended.finished, &mut reader, account);
         let outputs = reader.tape.finish(ended.recorder.ledger(), ended.policy);
         let outputs = outputs.unwrap_or_else(|error| {
@@ -138,7 +138,7 @@ impl PreparedProgram {
         if let Err(error) = ended.recorder.ended(&result, outputs, None) {
             ending.notes.push(format!("the end of the run is not on record: {error}"));
         }
-        Ok((ending, ended.remains))
+        Ok((ending, ended.teardown))
     }
 }
 
@@ -216,10 +216,10 @@ fn null() -> anyhow::Result<OwnedFd> {
 /// The report of a program's end.
 fn ending(finished: &BoxEnd, reader: &mut WorkerReader, account: NetworkSummary) -> Ending {
     let (stdout_truncated, stderr_truncated) = reader.cut();
-    let NetworkSummary { requests, more_requests, denied, alarms, is_dark, unrecorded, .. } =
+    let NetworkSummary { requests, more_requests, denied, alarms, broker_gone, unrecorded, .. } =
         account;
     let mut notes: Vec<String> = alarms.into_iter().map(|line| format!("alarm: {line}")).collect();
-    if is_dark {
+    if broker_gone {
         notes.push("the broker ended before the box did: from then on it had no network".into());
     }
     notes.extend(unrecorded.map(|error| format!("a request could not be recorded: {error}")));

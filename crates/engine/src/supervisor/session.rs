@@ -172,8 +172,8 @@ impl BoxSession {
             since: self.since,
             last_output: (last > 0).then_some(last),
             health: *self.health.lock().unwrap_or_else(PoisonError::into_inner),
-            questions: self.rules.control.questions(),
-            dark: self.rules.control.is_dark(),
+            questions: self.rules.control.open_requests(),
+            dark: self.rules.control.is_broker_gone(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn supervise(
     };
     let mut spec = LaunchSpec::new(id, Purpose::ToolServer, template, argv);
     if let ToolServerTransport::Http { .. } = &transport {
-        spec.shown = Some(vec![format!("bridge {name}")]);
+        spec.recorded_argv = Some(vec![format!("bridge {name}")]);
         spec.worker = Some(worker_program().kind(ErrorKind::CannotStart)?);
     } else {
         spec.output_dir = Some(state.store().layout().calls());
@@ -82,8 +82,8 @@ pub(super) fn supervise(
     }
     let result = ended.result(None);
     ended.record(state, &result, None);
-    drop((ended.remains, mark));
-    ended.account.iter().for_each(|account| network::report(state, account));
+    drop((ended.teardown, mark));
+    ended.network_summary.iter().for_each(|summary| network::report(state, summary));
     Ok(())
 }
 

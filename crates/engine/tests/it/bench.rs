@@ -85,7 +85,7 @@ impl Bench {
 
     /// Builds the box of a run. Its program waits.
     pub(crate) fn start(&self, spec: &RunSpec) -> Result<StartedRun, EngineError> {
-        let options = RunOptions { here: self.lab.workspace() };
+        let options = RunOptions { current_dir: self.lab.workspace() };
         run::start(&self.state, spec, &options)
     }
 

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use belljar_engine::clones::{
-    CloneSpec, Cloned, DiffStyle, FileChange, Work, branch, clone, diff, has_work, keep, look,
+    CloneSpec, Cloned, DiffStyle, FileChange, Work, branch, clone, diff, find_source, read_work,
+    save_work,
 };
 use belljar_engine::error::EngineError;
 use belljar_engine::scope::Scoped;
@@ -75,16 +76,16 @@ impl Repos {
     fn clone_as(&self, from: &Path, wish: &CloneSpec<'_>) -> Result<Cloned, EngineError> {
         // Root's boxes have the owner's files under an id of their own.
         let owner = is_root().then_some((65534, 65534));
-        clone(&look(&self.state, from)?, wish, &self.repo(), owner)
+        clone(&find_source(&self.state, from)?, wish, &self.repo(), owner)
     }
 
     fn work(&self, at: &RepoAt) -> Option<Work> {
-        has_work(&self.state, &boxed(), at, &self.repo()).unwrap()
+        read_work(&self.state, &boxed(), at, &self.repo()).unwrap()
     }
 
     /// Why the work cannot be had.
     fn refusal(&self, at: &RepoAt) -> String {
-        let failure = has_work(&self.state, &boxed(), at, &self.repo()).unwrap_err();
+        let failure = read_work(&self.state, &boxed(), at, &self.repo()).unwrap_err();
         format!("{failure:#}")
     }
 }
@@ -104,9 +105,9 @@ fn collect(
     at: &RepoAt,
     repo: &Path,
 ) -> Result<Option<Work>, EngineError> {
-    let work = has_work(state, name, at, repo)?;
+    let work = read_work(state, name, at, repo)?;
     if let Some(work) = &work {
-        keep(at, work, name)?;
+        save_work(at, work, name)?;
     }
     Ok(work)
 }
@@ -185,7 +186,7 @@ fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
     let taken = repos.work(&at).unwrap();
     let plain = git_command(&user, &["rev-parse", "belljar/box"]).output().unwrap();
     assert!(plain.stderr.is_empty(), "the name means the branch alone: {plain:?}");
-    assert_eq!((taken.taken.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
+    assert_eq!((taken.contained_in.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
     assert!(refused("main").contains("checked out in"), "{}", refused("main"));
     git(&user, &["worktree", "add", "-q", "../other", "-b", "other"]);
@@ -196,7 +197,7 @@ fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
     assert!(refused("own").contains("has commits that"), "{}", refused("own"));
     branch(&at, &work, "apart").unwrap();
     for name in ["", "-d", "HEAD", "a..b", "a b", "x.lock", "/x", "../../config", "a\nb"] {
-        assert!(refused(name).contains("cannot be the name"), "{name}: {}", refused(name));
+        assert!(refused(name).contains("is not a valid branch name"), "{name}: {}", refused(name));
     }
     fs::create_dir_all(user.join(".git/rebase-merge")).unwrap();
     fs::write(user.join(".git/rebase-merge/head-name"), "refs/heads/moving\n").unwrap();
@@ -273,7 +274,7 @@ fn what_is_not_committed_is_said_or_taken_along_and_stays_as_it_was() {
     let cloned = repos.clone(false);
     assert_eq!(
         cloned.remarks,
-        ["5 changed files are not in the box; `--uncommitted` takes them along"]
+        ["uncommitted changes of 5 files are not in the box; use `--uncommitted` to copy them"]
     );
     assert_eq!(git(&repos.repo(), &["status", "--porcelain"]), "");
     assert_eq!(cloned.at.base, cloned.at.from);
@@ -318,8 +319,12 @@ fn what_stays_in_the_box_is_said() {
     let work = repos.work(&at).unwrap();
     assert!(work.is_empty() && work.files.is_empty());
     assert!(work.would_lose().unwrap().contains("not checked out"));
-    assert!(work.remarks[0].starts_with("idea in the box has a commit"), "{:?}", work.remarks);
-    keep(&at, &work, &boxed()).unwrap();
+    assert!(
+        work.remarks[0].starts_with("the ref idea in the box has a commit"),
+        "{:?}",
+        work.remarks
+    );
+    save_work(&at, &work, &boxed()).unwrap();
     write(&repo, ".gitignore", "out/\n");
     write(&repo, "out/x", "x\n");
     git(&repo, &["init", "-q", "dep"]);
@@ -331,7 +336,7 @@ fn what_stays_in_the_box_is_said() {
     assert!(said.contains("1 file or directory that git ignores"), "{said}");
     assert!(said.contains("could not be read"), "{said}");
     let dep = work.files.iter().find(|file| file.path == Path::new("dep")).unwrap();
-    assert!(dep.risky.as_ref().unwrap().contains("repository of its own"), "{dep:?}");
+    assert!(dep.risky.as_ref().unwrap().contains("a submodule"), "{dep:?}");
 }
 
 #[test]
@@ -342,14 +347,14 @@ fn a_repository_that_cannot_be_read_is_not_taken_for_one_without_work() {
     write(&repo, "work", "precious\n");
     fs::rename(repo.join(".git"), repos.top.join("away")).unwrap();
     assert!(
-        repos.refusal(&at).contains("there is no repository any more"),
+        repos.refusal(&at).contains("the workspace is no longer a git repository"),
         "{}",
         repos.refusal(&at)
     );
     fs::rename(repos.top.join("away"), repo.join(".git")).unwrap();
     assert!(repos.work(&at).is_some());
     fs::rename(repos.user(), repos.top.join("elsewhere")).unwrap();
-    assert!(repos.refusal(&at).contains("is not there any more"), "{}", repos.refusal(&at));
+    assert!(repos.refusal(&at).contains("cannot find the repository"), "{}", repos.refusal(&at));
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(crate) fn settle(args: &SettleArgs) -> Outcome {
 fn is_running(home: &LedgerHome, run: RunId) -> bool {
     let runs = home.state.store().runs().unwrap_or_default();
     runs.iter().any(|known| known.id() == run && known.record.state == RunState::Running)
-        || home.state.store().is_call(run)
+        || home.state.store().is_call_running(run)
 }
 
 /// Runs `belljar ledger mend`.

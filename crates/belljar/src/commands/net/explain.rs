@@ -2,7 +2,7 @@
 
 use belljar_engine::config;
 use belljar_engine::error::{ErrorKind, WithKind as _};
-use belljar_engine::policy::explain::{Asked, explain};
+use belljar_engine::policy::explain::{ExplainedRequest, explain};
 use belljar_model::display;
 
 use crate::cli::Cli;
@@ -13,7 +13,7 @@ use crate::scope::host;
 
 /// Runs `belljar net explain`.
 pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Outcome {
-    let request = Asked::parse(&args.url, &args.method)?;
+    let request = ExplainedRequest::parse(&args.url, &args.method)?;
     let (config, _) =
         config::load_from(host(), cli.config.as_deref(), std::env::current_dir().ok().as_deref())?;
     let template = config::template(&config, &args.template)?;

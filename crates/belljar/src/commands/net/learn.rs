@@ -15,8 +15,8 @@ use crate::print;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
-use belljar_engine::policy::learn::past::{Past, past};
-use belljar_engine::policy::learn::{self, LearnedRules, Tried};
+use belljar_engine::policy::learn::history::{NetworkHistory, network_history};
+use belljar_engine::policy::learn::{self, AttemptTarget, LearnedRules};
 use belljar_engine::policy::render;
 use belljar_engine::record::sentences::short;
 use belljar_engine::store::durable::{self, Links};
@@ -35,7 +35,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         Some(text) => Config::parse(text, &file, Scope::Operator).kind(ErrorKind::Invalid)?,
         None => Config::built_in(),
     };
-    let past = past(&reader, run)?;
+    let past = network_history(&reader, run)?;
     let learned = learn::learn(&past.attempts, &learn::policy(&config, &args.template)?);
     print_unlearned(&learned, &past);
     if learned.rules.is_empty() {
@@ -76,30 +76,30 @@ fn operator_file(cli: &Cli) -> Result<PathBuf, EngineError> {
 }
 
 /// Prints the requests for which no rule is made, and the reasons.
-fn print_unlearned(learned: &LearnedRules, past: &Past) {
+fn print_unlearned(learned: &LearnedRules, past: &NetworkHistory) {
     if past.alarms > 0 {
         let alarms = past.alarms;
         print::note(&format!(
             "alarms: {alarms}; no rules are made from requests that raised an alarm"
         ));
     }
-    for (attempt, why) in learned.not.iter().take(MAX_LISTED) {
+    for (attempt, why) in learned.rejected.iter().take(MAX_LISTED) {
         print::note(&format!("no rule for {}: {why}", describe(attempt)));
     }
-    if learned.not.len() > MAX_LISTED {
-        print::note(&format!("no rule for {} more requests", learned.not.len() - MAX_LISTED));
+    if learned.rejected.len() > MAX_LISTED {
+        print::note(&format!("no rule for {} more requests", learned.rejected.len() - MAX_LISTED));
     }
-    if !learned.known.is_empty() {
-        let count = learned.known.len();
+    if !learned.already_allowed.is_empty() {
+        let count = learned.already_allowed.len();
         print::note(&format!("requests that the rules already allow: {count}"));
     }
 }
 
 /// Describes an attempted request or name lookup in one line.
-fn describe(attempt: &Tried) -> String {
+fn describe(attempt: &AttemptTarget) -> String {
     match attempt {
-        Tried::Name(name) => format!("the name {}", short(name)),
-        Tried::Request { method, scheme, host, port, path } => {
+        AttemptTarget::Name(name) => format!("the name {}", short(name)),
+        AttemptTarget::Request { method, scheme, host, port, path } => {
             let (method, scheme, host) = (short(method), short(scheme), short(host));
             format!("{method} {scheme}://{host}:{port}{}", short(path))
         }
@@ -114,7 +114,7 @@ fn equivalent_options(learned: &LearnedRules) -> String {
     }
     let mut text = "\nTo allow the same for one run only:\n  belljar run".to_owned();
     for flag in flags {
-        text.push_str(&format!(" \\\n    --allow {}", render::shell(&flag)));
+        text.push_str(&format!(" \\\n    --allow {}", render::shell_quote(&flag)));
     }
     text.push_str(" \\\n    -- COMMAND\n");
     text
@@ -123,7 +123,7 @@ fn equivalent_options(learned: &LearnedRules) -> String {
 /// Returns an error if the file is the belljar.toml of a project.
 ///
 /// A box can write the file of a project, so that file must never allow anything.
-fn refuse_project_file(file: &Path, past: &Past) -> Result<(), EngineError> {
+fn refuse_project_file(file: &Path, past: &NetworkHistory) -> Result<(), EngineError> {
     let current_dir = std::env::current_dir().ok();
     let projects = [current_dir.as_deref(), past.workspace.as_deref()];
     let is_project_file = projects

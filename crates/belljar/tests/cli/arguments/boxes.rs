@@ -78,7 +78,7 @@ belljar: cannot open [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar up a --repo LAB/project
-belljar: --repo: [LAB]/project is not in a git repository; `git init` makes one, `--workspace` needs none
+belljar: --repo: [LAB]/project is not in a git repository; run `git init`, or use `--workspace`
 [exit 2]
 
 $ belljar up a --repo . --workspace .

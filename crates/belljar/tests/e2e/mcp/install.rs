@@ -161,7 +161,7 @@ fn f15_mcp_install_does_not_follow_links_in_a_project() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, lab.workspace().join(".vscode")).unwrap();
     let install = || install(&lab, &["vscode", "--yes"]).cwd(lab.workspace()).run();
-    install().complains(1, "is a link");
+    install().complains(1, "is a symbolic link");
     assert!(fs::read_dir(&elsewhere).unwrap().next().is_none());
     fs::remove_file(lab.workspace().join(".vscode")).unwrap();
     fs::create_dir(lab.workspace().join(".vscode")).unwrap();

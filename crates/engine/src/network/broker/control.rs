@@ -1,6 +1,6 @@
-//! What the operator moves while a box runs: its rules, and the answers to its questions.
+//! Changes the rules of a running box and delivers answers to its requests for approval.
 //!
-//! Everything goes through the clerk, who puts it on record before the broker hears of it.
+//! The recorder thread records every command in the ledger before it sends the command to the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -15,19 +15,19 @@ use rustix::event::EventfdFlags;
 use crate::approvals::requests::{BoxRequests, ClaimedAnswer};
 use crate::approvals::{DamagedFile, RequestId};
 
-/// How long a change may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum time that a caller waits for the result of a command to the recorder thread.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why an answer is not carried out.
+/// An error that prevents an answer to a request for approval from taking effect.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     #[error(
-        "nothing waits for an answer under this number; it may have been answered, or given up"
+        "nothing waits for an answer under this number; the request may be answered or expired"
     )]
-    NoSuchQuestion,
-    #[error("there is no answer to this question")]
+    NoSuchRequest,
+    #[error("there is no answer to this request for approval")]
     NoClaim,
-    #[error("the answer is about something else than what is asked")]
+    #[error("the answer belongs to another request for approval: the digests differ")]
     OtherDigest,
     #[error(transparent)]
     Damaged(#[from] DamagedFile),
@@ -35,36 +35,39 @@ pub enum AnswerError {
     Failed(String),
 }
 
-/// Moves the rules of one running box.
+/// A handle to the broker of one running box: changes its rules and delivers answers.
 #[derive(Debug, Clone)]
 pub struct BrokerControl(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Wakes the clerk.
-    bell: OwnedFd,
-    /// The secrets whose values the broker has.
+    /// An eventfd that wakes the recorder thread.
+    wake_fd: OwnedFd,
+    /// The secrets that the broker received when it started.
     secrets: BTreeSet<SecretName>,
-    now: Mutex<Now>,
-    done: Condvar,
+    state: Mutex<ControlState>,
+    finished: Condvar,
 }
 
+/// The state that callers share with the recorder thread.
 #[derive(Debug, Default)]
-struct Now {
-    /// Where questions wait; none if nobody can answer them.
+struct ControlState {
+    /// The store of requests for approval; `None` if no person can answer them.
     requests: Option<BoxRequests>,
-    /// What each open question is about.
+    /// The digest of each open request, by its number.
     open: BTreeMap<u64, Digest>,
-    orders: Vec<Order>,
-    changes: u64,
-    /// How changes went, until somebody takes note.
-    outcomes: BTreeMap<u64, Result<(), String>>,
-    dark: bool,
+    /// Commands that the recorder thread has not taken yet.
+    commands: Vec<Command>,
+    /// The number of the last command.
+    last_command: u64,
+    /// The results of commands, until their callers take them.
+    results: BTreeMap<u64, Result<(), String>>,
+    broker_gone: bool,
 }
 
-/// Something that the clerk is to do.
+/// A command for the recorder thread.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum Command {
     Answer { number: u64, id: RequestId, claim: ClaimedAnswer },
     Change { number: u64, policy: Box<Policy> },
 }
@@ -72,147 +75,155 @@ pub(super) enum Order {
 impl BrokerControl {
     pub(super) fn new(policy: &Policy) -> rustix::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = rustix::event::eventfd(0, flags)?;
+        let wake_fd = rustix::event::eventfd(0, flags)?;
         let secrets = policy.secrets.iter().map(|secret| secret.name.clone()).collect();
-        let (now, done) = (Mutex::default(), Condvar::new());
-        Ok(Self(Arc::new(Shared { bell, secrets, now, done })))
+        let (state, finished) = (Mutex::default(), Condvar::new());
+        Ok(Self(Arc::new(Shared { wake_fd, secrets, state, finished })))
     }
 
-    /// Puts other rules into force; returns when the broker has them.
-    pub fn change(&self, policy: &Policy) -> anyhow::Result<()> {
+    /// Replaces the rules of the box. Returns when the broker applies them.
+    pub fn change_rules(&self, policy: &Policy) -> anyhow::Result<()> {
         self.check_secrets(policy)?;
-        let mut now = self.now();
-        now.changes += 1;
-        let number = now.changes;
-        now.orders.push(Order::Change { number, policy: Box::new(policy.clone()) });
-        self.outcome(
-            now,
+        let mut state = self.state();
+        state.last_command += 1;
+        let number = state.last_command;
+        state.commands.push(Command::Change { number, policy: Box::new(policy.clone()) });
+        self.wait_for_result(
+            state,
             number,
-            "its broker did not take the rules in time; they may still come into force",
+            "the broker of the box did not confirm the new rules in time; they may still take effect",
         )
         .map_err(anyhow::Error::msg)
     }
 
-    /// Waits until the clerk has done something.
-    fn outcome(&self, mut now: MutexGuard<'_, Now>, number: u64, late: &str) -> Result<(), String> {
-        self.ring();
-        let until = Instant::now() + PATIENCE;
+    /// Wakes the recorder thread and waits for the result of a command. `late` is the error of a timeout.
+    fn wait_for_result(
+        &self,
+        mut state: MutexGuard<'_, ControlState>,
+        number: u64,
+        late: &str,
+    ) -> Result<(), String> {
+        self.wake();
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
         loop {
-            if let Some(outcome) = now.outcomes.remove(&number) {
-                return outcome;
+            if let Some(result) = state.results.remove(&number) {
+                return result;
             }
-            if now.dark {
-                return Err("its broker is gone, so it has no network at all".to_owned());
+            if state.broker_gone {
+                return Err("the broker of the box exited, so the box has no network".to_owned());
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(late.to_owned());
             }
-            let waited = self.0.done.wait_timeout(now, left);
-            now = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.0.finished.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// How many questions wait for an answer.
-    pub fn questions(&self) -> usize {
-        self.now().open.len()
+    /// Returns the number of requests for approval that wait for an answer.
+    pub fn open_requests(&self) -> usize {
+        self.state().open.len()
     }
 
-    /// Carries out the answer that was given to a question, once; returns when it is on record.
-    pub fn answered(&self, id: RequestId) -> Result<(), AnswerError> {
-        let requests = self.now().requests.clone().ok_or(AnswerError::NoSuchQuestion)?;
+    /// Delivers the answer to a request for approval, once. Returns when the answer is in the ledger.
+    pub fn apply_answer(&self, id: RequestId) -> Result<(), AnswerError> {
+        let requests = self.state().requests.clone().ok_or(AnswerError::NoSuchRequest)?;
         let claim = requests.claim(id)?;
-        let mut now = self.now();
-        let asked = *now.open.get(&id.number).ok_or(AnswerError::NoSuchQuestion)?;
+        let mut state = self.state();
+        let digest = *state.open.get(&id.number).ok_or(AnswerError::NoSuchRequest)?;
         let claim = claim.ok_or(AnswerError::NoClaim)?;
-        if claim.digest != asked {
+        if claim.digest != digest {
             requests.refuse_claim(id);
             return Err(AnswerError::OtherDigest);
         }
-        now.open.remove(&id.number);
-        now.changes += 1;
-        let number = now.changes;
-        now.orders.push(Order::Answer { number, id, claim });
-        let late = "the answer could not be recorded in time; it may still be carried out";
-        self.outcome(now, number, late).map_err(AnswerError::Failed)
+        state.open.remove(&id.number);
+        state.last_command += 1;
+        let number = state.last_command;
+        state.commands.push(Command::Answer { number, id, claim });
+        let late = "the answer was not recorded in time; it may still take effect";
+        self.wait_for_result(state, number, late).map_err(AnswerError::Failed)
     }
 
-    /// Whether the broker is gone.
-    pub fn is_dark(&self) -> bool {
-        self.now().dark
+    /// Returns whether the broker process has exited.
+    pub fn is_broker_gone(&self) -> bool {
+        self.state().broker_gone
     }
 
-    /// Questions wait here from now on, since somebody can answer them.
-    pub(super) fn attend(&self, requests: BoxRequests) {
-        self.now().requests = Some(requests);
+    /// Sets the store in which requests for approval wait for a person's answer.
+    pub(super) fn accept_requests(&self, requests: BoxRequests) {
+        self.state().requests = Some(requests);
     }
 
-    /// Where questions wait; none if nobody can answer them.
+    /// Returns the store of requests for approval; `None` if no person can answer them.
     pub(super) fn requests(&self) -> Option<BoxRequests> {
-        self.now().requests.clone()
+        self.state().requests.clone()
     }
 
-    /// Takes answers to a question from now on.
-    pub(super) fn open(&self, question: u64, digest: Digest) {
-        self.now().open.insert(question, digest);
+    /// Accepts answers to a request for approval from now on.
+    pub(super) fn open(&self, number: u64, digest: Digest) {
+        self.state().open.insert(number, digest);
     }
 
-    /// Nobody waits for the answer any more.
-    pub(super) fn close(&self, question: u64) {
-        self.now().open.remove(&question);
+    /// Stops accepting answers to a request for approval.
+    pub(super) fn close(&self, number: u64) {
+        self.state().open.remove(&number);
     }
 
-    /// All that is to be done; the bell is silent then.
-    pub(super) fn orders(&self) -> Vec<Order> {
-        let mut now = self.now();
-        rustix::io::read(&self.0.bell, &mut [0_u8; 8]).ok(); // nothing rang
-        std::mem::take(&mut now.orders)
+    /// Takes all pending commands and resets the eventfd.
+    pub(super) fn take_commands(&self) -> Vec<Command> {
+        let mut state = self.state();
+        rustix::io::read(&self.0.wake_fd, &mut [0_u8; 8]).ok(); // fails if the counter is zero
+        std::mem::take(&mut state.commands)
     }
 
-    pub(super) fn bell(&self) -> &OwnedFd {
-        &self.0.bell
+    /// Returns the eventfd that becomes readable when there are commands.
+    pub(super) fn wake_fd(&self) -> &OwnedFd {
+        &self.0.wake_fd
     }
 
-    /// How a change went. One that came into force ended every question before it.
-    pub(super) fn changed(&self, number: u64, outcome: Result<(), String>) {
-        if outcome.is_ok() {
-            self.now().open.clear();
+    /// Reports the result of a change of rules. A successful change closes all open requests.
+    pub(super) fn finish_change(&self, number: u64, result: Result<(), String>) {
+        if result.is_ok() {
+            self.state().open.clear();
         }
-        self.done(number, outcome);
+        self.finish(number, result);
     }
 
-    /// How something went that somebody waits for.
-    pub(super) fn done(&self, number: u64, outcome: Result<(), String>) {
-        self.now().outcomes.insert(number, outcome);
-        self.0.done.notify_all();
+    /// Reports the result of a command to its waiting caller.
+    pub(super) fn finish(&self, number: u64, result: Result<(), String>) {
+        self.state().results.insert(number, result);
+        self.0.finished.notify_all();
     }
 
-    /// The broker is gone.
-    pub(super) fn go_dark(&self) {
-        let mut now = self.now();
-        now.dark = true;
-        now.open.clear();
-        self.0.done.notify_all();
+    /// Notes that the broker exited, and wakes all waiting callers.
+    pub(super) fn set_broker_gone(&self) {
+        let mut state = self.state();
+        state.broker_gone = true;
+        state.open.clear();
+        self.0.finished.notify_all();
     }
 
-    /// The broker got the values of secrets when it started, and no more after that.
+    /// Checks that the broker has every secret that a policy names. A broker gets secrets only at its start.
     fn check_secrets(&self, policy: &Policy) -> anyhow::Result<()> {
         let rules = policy.allow.iter().chain(&policy.ask).filter_map(Rule::http);
-        let of_rules = rules.flat_map(|http| &http.secrets);
+        let used = rules.flat_map(|http| &http.secrets);
         let declared = policy.secrets.iter().map(|SecretDecl { name, .. }| name);
-        match of_rules.chain(declared).find(|name| !self.0.secrets.contains(name)) {
+        match used.chain(declared).find(|name| !self.0.secrets.contains(name)) {
             Some(name) => bail!(
-                "the secret {name} is not in the box, and none can be added while it runs; stop it and start it again with --secret {name}"
+                "the box has no secret {name}, and secrets cannot be added while it runs; stop the box and start it again with --secret {name}"
             ),
             None => Ok(()),
         }
     }
 
-    fn ring(&self) {
-        rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes()).ok(); // full: it rings already
+    /// Wakes the recorder thread.
+    fn wake(&self) {
+        // Fails only if the counter is full, and then the eventfd is already readable.
+        rustix::io::write(&self.0.wake_fd, &1_u64.to_ne_bytes()).ok();
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
-        self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ControlState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Takes what the broker says to the ledger, and gives it the proof.
+//! Records the events of a broker in the ledger and confirms them to the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_broker::record::{
-    Answer, BrokerEvent, EventBatch, FromBroker, MAX_MESSAGE, NOT_KEPT, Question as Asking,
-    QuestionClosed, Renewed, ToBroker, not_kept,
+    Answer, BrokerEvent, EventBatch, FromBroker, MAX_MESSAGE, NOT_KEPT, Question, QuestionClosed,
+    Renewed, ToBroker, not_kept,
 };
 use belljar_init::wire;
 use belljar_ledger::{
@@ -23,51 +23,52 @@ use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 
-use super::control::{BrokerControl, Order};
+use super::control::{BrokerControl, Command};
 use super::renewals::Renewals;
 use super::summary::NetworkSummary;
 use crate::approvals::requests::ClaimedAnswer;
 use crate::approvals::{
-    ApprovalOutcome, NewRequest, RequestId, Verdict as Approved, request_digest,
+    ApprovalOutcome, NewRequest, RequestId, Verdict as ApprovalVerdict, request_digest,
 };
 use crate::clock::Clock;
 use crate::record::LedgerHandle;
 
-/// Hears one broker until it is gone.
+/// Receives and records the events of one broker until the broker exits.
 #[derive(Debug)]
 pub struct BrokerRecorder {
     socket: OwnedFd,
-    dismissed: Arc<AtomicBool>,
+    /// Whether the broker was asked to exit.
+    stopping: Arc<AtomicBool>,
     control: BrokerControl,
-    /// What each question was about, and where that is in the ledger.
-    asked: BTreeMap<u64, (Digest, u64)>,
-    /// Those whose files are open.
+    /// The digest and ledger index of each question, by its number.
+    questions: BTreeMap<u64, (Digest, u64)>,
+    /// The numbers of questions with a file that waits for an answer.
     waiting: BTreeSet<u64>,
-    /// Where renewed secrets go; none if the broker has no secret.
+    /// The writer of renewed secrets; `None` if the broker has no secret.
     renewals: Option<Arc<Renewals>>,
-    /// The one that came and is not stored yet.
+    /// A renewed secret that was received and is not stored yet.
     renewed: Option<Renewed>,
     clock: Clock,
 }
 
-/// So long may what nobody waits for stay off the disk.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// So many sayings go to the disk together.
-const TOGETHER: usize = 64;
+/// The maximum delay before events that the broker does not wait for are written to the ledger.
+const MAX_DELAY: Duration = Duration::from_millis(20);
+/// The maximum number of event batches that are written to the ledger at once.
+const MAX_BATCHES: usize = 64;
 
 impl BrokerRecorder {
     pub(super) const fn new(
         socket: OwnedFd,
-        dismissed: Arc<AtomicBool>,
+        stopping: Arc<AtomicBool>,
         control: BrokerControl,
         renewals: Option<Arc<Renewals>>,
         clock: Clock,
     ) -> Self {
         Self {
             socket,
-            dismissed,
+            stopping,
             control,
-            asked: BTreeMap::new(),
+            questions: BTreeMap::new(),
             waiting: BTreeSet::new(),
             renewals,
             renewed: None,
@@ -75,176 +76,201 @@ impl BrokerRecorder {
         }
     }
 
-    /// Records what comes until the broker ends.
-    pub fn work(mut self, ledger: &LedgerHandle, run: RunId) -> NetworkSummary {
-        let _signals = SignalFd::new(&SUPERVISOR_SIGNALS); // the main thread's to read; without, one could end the run unheard
-        let mut account = NetworkSummary::default();
+    /// Records events and executes commands until the broker exits. Returns a summary of the requests.
+    pub fn run(mut self, ledger: &LedgerHandle, run: RunId) -> NetworkSummary {
+        let _signals = SignalFd::new(&SUPERVISOR_SIGNALS); // blocks signals, which only the main thread reads
+        let mut summary = NetworkSummary::default();
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
-            if self.is_called() {
-                self.obey(ledger, run, &mut account);
+            if self.wait_for_command() {
+                self.execute_commands(ledger, run, &mut summary);
             }
-            let Some(sayings) = self.gather(&mut buffer, run) else { break };
-            if !sayings.is_empty() {
-                account.note(&sayings);
-                self.record(ledger, run, &sayings, &mut account);
+            let Some(batches) = self.receive_batches(&mut buffer, run) else { break };
+            if !batches.is_empty() {
+                summary.add_denials(&batches);
+                self.record(ledger, run, &batches, &mut summary);
             }
             if let Some(renewed) = self.renewed.take() {
-                self.renew(ledger, run, &renewed, &mut account);
+                self.store_renewed(ledger, run, &renewed, &mut summary);
             }
         }
-        self.control.go_dark();
+        self.control.set_broker_gone();
         for number in std::mem::take(&mut self.waiting) {
             self.close_file(run, number, ApprovalOutcome::Gone);
         }
-        if !self.dismissed.load(Ordering::Acquire) {
-            account.is_dark = true;
+        if !self.stopping.load(Ordering::Acquire) {
+            summary.broker_gone = true;
             let detail = "it ended before its box, which has no network from here on".to_owned();
             let alarm = AlarmRaised { alarm: "broker-gone".to_owned(), detail };
             let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
-            account.unrecorded = account.unrecorded.or(ledger.record(draft).err());
+            summary.unrecorded = summary.unrecorded.or(ledger.record(draft).err());
         }
-        account
+        summary
     }
 
-    /// Waits until there is something to hear or to do: whether there is something to do.
-    fn is_called(&self) -> bool {
+    /// Waits for an event of the broker or a command. Returns whether there is a command.
+    fn wait_for_command(&self) -> bool {
         let mut watched = [
             PollFd::new(&self.socket, PollFlags::IN),
-            PollFd::new(self.control.bell(), PollFlags::IN),
+            PollFd::new(self.control.wake_fd(), PollFlags::IN),
         ];
         while rustix::event::poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
-        let [_, bell] = watched;
-        bell.revents().contains(PollFlags::IN)
+        let [_, wake_fd] = watched;
+        wake_fd.revents().contains(PollFlags::IN)
     }
 
-    /// All that is there; none when the broker is gone. While nobody waits for an answer,
-    /// a little more is waited for: how a request went goes to the disk with the next decision.
-    fn gather(&mut self, buffer: &mut [u8], run: RunId) -> Option<Vec<EventBatch>> {
-        let mut sayings: Vec<EventBatch> = Vec::new();
-        let end = Instant::now() + PATIENCE;
-        while sayings.len() < TOGETHER {
-            match self.hear(buffer) {
-                Spoken::Words(saying) => {
-                    self.close(run, &saying);
-                    sayings.push(saying);
+    /// Receives all available event batches; `None` when the broker has exited.
+    ///
+    /// While the broker does not wait for a confirmation, more events are awaited for a short time, so that
+    /// several of them are written to the ledger together.
+    fn receive_batches(&mut self, buffer: &mut [u8], run: RunId) -> Option<Vec<EventBatch>> {
+        let mut batches: Vec<EventBatch> = Vec::new();
+        let deadline = Instant::now() + MAX_DELAY;
+        while batches.len() < MAX_BATCHES {
+            match self.receive(buffer) {
+                Received::Events(batch) => {
+                    self.close_questions(run, &batch);
+                    batches.push(batch);
                 }
-                Spoken::Changed(number) => self.control.changed(number, Ok(())),
-                Spoken::Renewed(renewed) => {
+                Received::Changed(number) => self.control.finish_change(number, Ok(())),
+                Received::Renewed(renewed) => {
                     self.renewed = Some(renewed);
                     break;
                 }
-                Spoken::End if sayings.is_empty() => return None,
-                Spoken::End => break,
-                Spoken::Nothing if sayings.is_empty() => break,
-                Spoken::Nothing => {
-                    let nobody_waits = sayings.iter().all(|saying| saying.id == 0);
-                    if !(nobody_waits && self.comes_until(end)) {
+                Received::Closed if batches.is_empty() => return None,
+                Received::Closed => break,
+                Received::Nothing if batches.is_empty() => break,
+                Received::Nothing => {
+                    let broker_waits = batches.iter().any(|batch| batch.id != 0);
+                    if broker_waits || !self.is_readable_before(deadline) {
                         break;
                     }
                 }
             }
         }
-        Some(sayings)
+        Some(batches)
     }
 
-    /// Whether something can be heard before `end`. An end of the socket cannot.
-    fn comes_until(&self, end: Instant) -> bool {
-        let left = end.saturating_duration_since(Instant::now());
+    /// Waits until `deadline` for a message of the broker. A closed socket counts as no message.
+    fn is_readable_before(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
         let ready = rustix::event::poll(&mut watched, Some(&timespec(left)));
         let [watched] = watched;
         ready.is_ok_and(|count| count > 0) && !watched.revents().contains(PollFlags::HUP)
     }
 
-    fn hear(&self, buffer: &mut [u8]) -> Spoken {
+    /// Receives one message of the broker without waiting.
+    fn receive(&self, buffer: &mut [u8]) -> Received {
         let length = loop {
             match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return Spoken::Nothing,
+                Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
                 Ok((length, _)) if length > 0 => break length,
-                Ok(_) | Err(_) => return Spoken::End,
+                Ok(_) | Err(_) => return Received::Closed,
             }
         };
         match wire::decode(buffer.get(..length).unwrap_or_default()) {
-            Ok(FromBroker::Events(saying)) => Spoken::Words(saying),
-            Ok(FromBroker::Changed(number)) => Spoken::Changed(number),
-            Ok(FromBroker::Renewed(renewed)) => Spoken::Renewed(renewed),
-            // A broker that cannot be understood is not one any more.
-            Err(_) => Spoken::End,
+            Ok(FromBroker::Events(batch)) => Received::Events(batch),
+            Ok(FromBroker::Changed(number)) => Received::Changed(number),
+            Ok(FromBroker::Renewed(renewed)) => Received::Renewed(renewed),
+            // A broker that sends invalid messages is treated as if it had exited.
+            Err(_) => Received::Closed,
         }
     }
 
-    /// Does what the operator wants, once that is on record.
-    fn obey(&mut self, ledger: &LedgerHandle, run: RunId, account: &mut NetworkSummary) {
-        for order in self.control.orders() {
-            match order {
-                Order::Answer { number, id, claim } => {
+    /// Records the pending commands of the operator in the ledger, then executes them.
+    fn execute_commands(
+        &mut self,
+        ledger: &LedgerHandle,
+        run: RunId,
+        summary: &mut NetworkSummary,
+    ) {
+        for command in self.control.take_commands() {
+            match command {
+                Command::Answer { number, id, claim } => {
                     let question = id.number;
-                    let recorded = self.approve(ledger, run, question, &claim);
+                    let recorded = self.record_answer(ledger, run, question, &claim);
                     let answer = match (&recorded, claim.verdict) {
-                        (Ok(_), Approved::Allow) => Answer::Yes,
-                        (Ok(_), Approved::Deny) => Answer::No,
+                        (Ok(_), ApprovalVerdict::Allow) => Answer::Yes,
+                        (Ok(_), ApprovalVerdict::Deny) => Answer::No,
                         (Err(_), _) => Answer::Unrecorded,
                     };
-                    let outcome = match &recorded {
+                    let result = match &recorded {
                         Ok(_) => self.settle(id).map_err(|error| {
-                            format!("it is carried out, and its file stays a claim: {error}")
+                            format!(
+                                "the answer took effect, but its file could not be updated: {error}"
+                            )
                         }),
                         Err(error) => {
-                            self.finish(run, question, ApprovalOutcome::Unrecorded);
-                            Err(format!("put the answer on record: {error}"))
+                            self.close_file_if_waiting(run, question, ApprovalOutcome::Unrecorded);
+                            Err(format!("cannot record the answer in the ledger: {error}"))
                         }
                     };
                     tracing::info!(question, ?answer, "approval answered");
-                    account.keep(recorded);
-                    self.tell(&ToBroker::Answered { question, answer }).ok(); // one that is gone needs none
-                    self.control.done(number, outcome);
+                    summary.note_error(recorded);
+                    self.send(&ToBroker::Answered { question, answer }).ok(); // fails if the broker has exited
+                    self.control.finish(number, result);
                 }
-                Order::Change { number, policy } => {
-                    let draft = Draft::new(changed(&policy)).of_run(run);
-                    let told = match ledger.record(draft) {
-                        Ok(_) => self
-                            .tell(&ToBroker::Rules { change: number, policy })
-                            .map_err(|error| format!("tell the broker: {error}")),
-                        Err(error) => Err(format!("put the change on record: {error}")),
+                Command::Change { number, policy } => {
+                    let draft = Draft::new(network_changed(&policy)).of_run(run);
+                    let sent = match ledger.record(draft) {
+                        Ok(_) => self.send(&ToBroker::Rules { change: number, policy }).map_err(
+                            |error| format!("cannot send the rules to the broker: {error}"),
+                        ),
+                        Err(error) => {
+                            Err(format!("cannot record the change in the ledger: {error}"))
+                        }
                     };
-                    tracing::info!(change = number, accepted = told.is_ok(), "network changes");
-                    if let Err(why) = told {
-                        self.control.changed(number, Err(why));
+                    tracing::info!(
+                        change = number,
+                        accepted = sent.is_ok(),
+                        "network rules change"
+                    );
+                    if let Err(why) = sent {
+                        self.control.finish_change(number, Err(why));
                     }
                 }
             }
         }
     }
 
-    fn approve(
+    /// Records an answer to a question in the ledger.
+    fn record_answer(
         &self,
         ledger: &LedgerHandle,
         run: RunId,
         question: u64,
         claim: &ClaimedAnswer,
     ) -> Result<Receipt, RecordError> {
-        let asked = self.asked.get(&question);
-        let bound_to = asked.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
+        let known = self.questions.get(&question);
+        let bound_to = known.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
         let by = claim.by.to_string();
         let event: Event = match claim.verdict {
-            Approved::Allow => ApprovalGiven { by, verdict: "allow".to_owned(), bound_to }.into(),
-            Approved::Deny => {
+            ApprovalVerdict::Allow => {
+                ApprovalGiven { by, verdict: "allow".to_owned(), bound_to }.into()
+            }
+            ApprovalVerdict::Deny => {
                 ApprovalRefused { why: "operator".to_owned(), bound_to, by: Some(by) }.into()
             }
         };
-        let cause = asked.map(|(_, index)| *index);
+        let cause = known.map(|(_, index)| *index);
         ledger.record(Draft::new(event).of_run(run).because_of_index(cause))
     }
 
-    /// Opens the questions among words that are on record now, and closes those that are over.
-    fn attend(&mut self, ledger: &LedgerHandle, run: RunId, word: &BrokerEvent, index: u64) {
-        match word {
-            BrokerEvent::Asked(asking) => {
-                let bound_to = bound_to(asking, run);
-                self.asked.insert(asking.number, (bound_to, index));
-                let refused = match self.open(run, asking, index) {
+    /// Opens or closes the question of a recorded event. `index` is the ledger index of the event.
+    fn update_questions(
+        &mut self,
+        ledger: &LedgerHandle,
+        run: RunId,
+        event: &BrokerEvent,
+        index: u64,
+    ) {
+        match event {
+            BrokerEvent::Asked(question) => {
+                let bound_to = question_digest(question, run);
+                self.questions.insert(question.number, (bound_to, index));
+                let refused = match self.open(run, question, index) {
                     Ok(true) => return,
                     Ok(false) => ("nobody", Answer::Nobody),
                     Err(_) => ("unrecorded", Answer::Unrecorded),
@@ -252,12 +278,12 @@ impl BrokerRecorder {
                 let (why, answer) = refused;
                 let refused = ApprovalRefused { why: why.to_owned(), bound_to, by: None };
                 let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
-                ledger.record(draft.because_of_index(Some(index))).ok(); // a no either way
-                self.tell(&ToBroker::Answered { question: asking.number, answer }).ok();
+                ledger.record(draft.because_of_index(Some(index))).ok(); // the answer is a denial in any case
+                self.send(&ToBroker::Answered { question: question.number, answer }).ok();
             }
             BrokerEvent::QuestionClosed { question, why } => {
                 self.control.close(question.number);
-                self.finish(run, question.number, outcome(*why));
+                self.close_file_if_waiting(run, question.number, outcome(*why));
             }
             BrokerEvent::Dns { .. }
             | BrokerEvent::Decided(_)
@@ -268,20 +294,20 @@ impl BrokerRecorder {
         }
     }
 
-    /// Has a question wait for an answer; false if nobody can give one.
-    fn open(&mut self, run: RunId, asking: &Asking, event: u64) -> std::io::Result<bool> {
+    /// Creates the file in which a question waits for its answer; `false` if no person can answer.
+    fn open(&mut self, run: RunId, question: &Question, event: u64) -> std::io::Result<bool> {
         let Some(requests) = self.control.requests() else { return Ok(false) };
-        let (asked, number) = (self.clock.millis(), asking.number);
-        // Before the file: whoever finds it may answer at once.
-        self.control.open(number, bound_to(asking, run));
+        let (asked, number) = (self.clock.millis(), question.number);
+        // Accept answers before the file exists, because a person may answer as soon as it exists.
+        self.control.open(number, question_digest(question, run));
         let opened = requests.open(NewRequest {
             name: requests.name().clone(),
             id: RequestId { run, number },
             event,
-            text: asking.to_string(),
-            secrets: asking.secrets.clone(),
+            text: question.to_string(),
+            secrets: question.secrets.clone(),
             asked,
-            deadline: asked.saturating_add(asking.wait),
+            deadline: asked.saturating_add(question.wait),
         });
         match opened {
             Ok(()) => self.waiting.insert(number),
@@ -293,122 +319,132 @@ impl BrokerRecorder {
         Ok(true)
     }
 
-    /// Whoever answers a question that is over is told so at once, not when that is on record.
-    fn close(&mut self, run: RunId, saying: &EventBatch) {
-        for word in &saying.events {
-            if let BrokerEvent::QuestionClosed { question, why } = word {
+    /// Closes the questions that the broker gave up, before the ledger has the event.
+    ///
+    /// A person who answers such a question gets an error at once.
+    fn close_questions(&mut self, run: RunId, batch: &EventBatch) {
+        for event in &batch.events {
+            if let BrokerEvent::QuestionClosed { question, why } = event {
                 self.control.close(question.number);
-                self.finish(run, question.number, outcome(*why));
+                self.close_file_if_waiting(run, question.number, outcome(*why));
             }
         }
     }
 
-    /// An answer is on record.
+    /// Marks a question as answered, after the answer was recorded.
     fn settle(&mut self, id: RequestId) -> std::io::Result<()> {
         self.waiting.remove(&id.number);
         self.control.requests().map_or(Ok(()), |requests| requests.settle(id))
     }
 
-    /// Closes the file of a question that waits.
-    fn finish(&mut self, run: RunId, number: u64, outcome: ApprovalOutcome) {
+    /// Closes the file of a question if the question waits for an answer.
+    fn close_file_if_waiting(&mut self, run: RunId, number: u64, outcome: ApprovalOutcome) {
         if self.waiting.remove(&number) {
             self.close_file(run, number, outcome);
         }
     }
 
+    /// Writes the outcome of a question to its file.
     fn close_file(&self, run: RunId, number: u64, outcome: ApprovalOutcome) {
         if let (Some(requests), Some((digest, _))) =
-            (self.control.requests(), self.asked.get(&number))
+            (self.control.requests(), self.questions.get(&number))
         {
             requests.close(RequestId { run, number }, *digest, outcome, self.clock.millis());
         }
     }
 
-    /// Has a renewed secret stored. What cannot be is an alarm, and the broker goes on without.
-    fn renew(
+    /// Stores a renewed secret. A failure raises an alarm, and the broker continues.
+    fn store_renewed(
         &self,
         ledger: &LedgerHandle,
         run: RunId,
         renewed: &Renewed,
-        account: &mut NetworkSummary,
+        summary: &mut NetworkSummary,
     ) {
         let stored = match &self.renewals {
             Some(renewals) => renewals.store(ledger, run, renewed),
-            None => Err(anyhow::anyhow!("this box has no secret")),
+            None => Err(anyhow::anyhow!("the box has no secrets")),
         };
-        let heard = match stored {
+        let reply = match stored {
             Ok(first) => ToBroker::Recorded { id: renewed.id, first },
             Err(error) => {
                 let detail = not_kept(&renewed.name, &format!("{error:#}"));
-                account.alarm(NOT_KEPT, &detail);
+                summary.add_alarm(NOT_KEPT, &detail);
                 let alarm = AlarmRaised { alarm: NOT_KEPT.to_owned(), detail };
                 let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
-                account.keep(ledger.record(draft));
+                summary.note_error(ledger.record(draft));
                 ToBroker::Refused { id: renewed.id }
             }
         };
-        self.tell(&heard).ok(); // a broker that is gone needs no answer
+        self.send(&reply).ok(); // fails if the broker has exited
     }
 
-    fn tell(&self, heard: &ToBroker) -> std::io::Result<()> {
-        wire::send(self.socket.as_fd(), heard, &[])
+    /// Sends a message to the broker.
+    fn send(&self, message: &ToBroker) -> std::io::Result<()> {
+        wire::send(self.socket.as_fd(), message, &[])
     }
 
+    /// Records event batches in the ledger and confirms them to the broker.
     fn record(
         &mut self,
         ledger: &LedgerHandle,
         run: RunId,
-        sayings: &[EventBatch],
-        account: &mut NetworkSummary,
+        batches: &[EventBatch],
+        summary: &mut NetworkSummary,
     ) {
-        let words = || sayings.iter().flat_map(|saying| &saying.events);
-        let drafts = words().map(|word| self.draft(word, run));
+        let events = || batches.iter().flat_map(|batch| &batch.events);
+        let drafts = events().map(|event| self.draft(event, run));
         let recorded = ledger.record_all(drafts.collect());
-        tracing::trace!(events = words().count(), recorded = recorded.is_ok(), "broker reports");
+        tracing::trace!(
+            events = events().count(),
+            recorded = recorded.is_ok(),
+            "broker sent events"
+        );
         let receipts = recorded.as_deref().unwrap_or_default();
-        account.list(sayings, receipts);
-        for (word, receipt) in words().zip(receipts) {
-            self.attend(ledger, run, word, receipt.index());
+        summary.add_requests(batches, receipts);
+        for (event, receipt) in events().zip(receipts) {
+            self.update_questions(ledger, run, event, receipt.index());
         }
         let mut receipts = receipts.iter();
-        for saying in sayings {
-            let mut own = receipts.by_ref().take(saying.events.len());
-            let first = own.next().map(Receipt::index);
-            own.for_each(drop);
-            if saying.id == 0 {
+        for batch in batches {
+            let mut batch_receipts = receipts.by_ref().take(batch.events.len());
+            let first = batch_receipts.next().map(Receipt::index);
+            batch_receipts.for_each(drop);
+            if batch.id == 0 {
                 continue;
             }
-            let heard = match first {
-                Some(first) => ToBroker::Recorded { id: saying.id, first },
-                None => ToBroker::Refused { id: saying.id },
+            let reply = match first {
+                Some(first) => ToBroker::Recorded { id: batch.id, first },
+                None => ToBroker::Refused { id: batch.id },
             };
-            self.tell(&heard).ok(); // a broker that is gone needs no answer
+            self.send(&reply).ok(); // fails if the broker has exited
         }
         if recorded.is_err() {
-            for word in words() {
-                if let BrokerEvent::Asked(asking) = word {
-                    let (question, answer) = (asking.number, Answer::Unrecorded);
-                    self.tell(&ToBroker::Answered { question, answer }).ok(); // see above
+            for event in events() {
+                if let BrokerEvent::Asked(question) = event {
+                    let (question, answer) = (question.number, Answer::Unrecorded);
+                    self.send(&ToBroker::Answered { question, answer }).ok(); // see above
                 }
             }
         }
-        account.keep(recorded);
+        summary.note_error(recorded);
     }
 }
 
-/// What was heard.
-enum Spoken {
-    Words(EventBatch),
-    /// Rules are in force.
+/// The result of one attempt to receive a message from a broker.
+enum Received {
+    Events(EventBatch),
+    /// The broker applies the rules of the command with this number.
     Changed(u64),
-    /// A secret is sealed anew.
+    /// The broker encrypted a renewed secret.
     Renewed(Renewed),
-    /// Nothing is there now.
+    /// No message is available at present.
     Nothing,
-    End,
+    /// The broker exited or sent an invalid message.
+    Closed,
 }
 
-/// Why nobody waits for an answer any more, for its file.
+/// Converts the reason for closing a question to the outcome in its file.
 const fn outcome(why: QuestionClosed) -> ApprovalOutcome {
     match why {
         QuestionClosed::Timeout => ApprovalOutcome::Expired,
@@ -417,13 +453,13 @@ const fn outcome(why: QuestionClosed) -> ApprovalOutcome {
     }
 }
 
-/// Exactly what an answer is about: this question of this run, and all that it says.
-fn bound_to(asking: &Asking, run: RunId) -> Digest {
-    request_digest(RequestId { run, number: asking.number }, &asking.to_string())
+/// Returns the digest of a question, which covers the run, the number and the text of the question.
+fn question_digest(question: &Question, run: RunId) -> Digest {
+    request_digest(RequestId { run, number: question.number }, &question.to_string())
 }
 
-/// What the record has of other rules.
-fn changed(policy: &Policy) -> NetworkChanged {
+/// Returns the ledger event for a change of the network rules.
+fn network_changed(policy: &Policy) -> NetworkChanged {
     let ids = |rules: &[Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
     NetworkChanged {
         net: policy.net.to_string(),
@@ -435,16 +471,17 @@ fn changed(policy: &Policy) -> NetworkChanged {
 }
 
 impl BrokerRecorder {
-    /// What the ledger has of a word.
-    fn draft(&self, word: &BrokerEvent, run: RunId) -> Draft {
-        let draft = draft(word, run);
-        let BrokerEvent::QuestionClosed { question, .. } = word else { return draft };
-        draft.because_of_index(self.asked.get(&question.number).map(|(_, index)| *index))
+    /// Converts an event of the broker to a ledger entry, with the index of its cause.
+    fn draft(&self, event: &BrokerEvent, run: RunId) -> Draft {
+        let draft = draft(event, run);
+        let BrokerEvent::QuestionClosed { question, .. } = event else { return draft };
+        draft.because_of_index(self.questions.get(&question.number).map(|(_, index)| *index))
     }
 }
 
-fn draft(word: &BrokerEvent, run: RunId) -> Draft {
-    let (event, cause): (Event, Option<u64>) = match word.clone() {
+/// Converts an event of the broker to a ledger entry.
+fn draft(event: &BrokerEvent, run: RunId) -> Draft {
+    let (event, cause): (Event, Option<u64>) = match event.clone() {
         BrokerEvent::Dns { name, query, verdict, rule, reason } => {
             let verdict = verdict.name().to_owned();
             (DnsDecided { name, query, verdict, rule, reason }.into(), None)
@@ -482,13 +519,13 @@ fn draft(word: &BrokerEvent, run: RunId) -> Draft {
         BrokerEvent::Spent { budget, unit, amount, total } => {
             (BudgetSpent { budget, unit, amount, total }.into(), None)
         }
-        BrokerEvent::Asked(asking) => {
-            let what = format!("{asking}, by the rule `{}`", asking.rule);
-            let bound_to = bound_to(&asking, run);
+        BrokerEvent::Asked(question) => {
+            let what = format!("{question}, by the rule `{}`", question.rule);
+            let bound_to = question_digest(&question, run);
             (ApprovalAsked { what, bound_to }.into(), None)
         }
         BrokerEvent::QuestionClosed { question, why } => {
-            let bound_to = bound_to(&question, run);
+            let bound_to = question_digest(&question, run);
             let why = why.name().to_owned();
             (ApprovalRefused { why, bound_to, by: None }.into(), None)
         }

@@ -1,7 +1,7 @@
-//! Refresh tokens that their servers exchange: sealed by the broker, stored by the supervisor.
+//! Stores renewed OAuth refresh tokens, which the broker encrypts and the supervisor writes to the vault.
 //!
-//! The broker has the key and no files; here are the files and no key. What it sealed takes the place
-//! of what it was given, and of nothing else.
+//! The broker has the key of the vault and no files. The supervisor has the files and no key. A renewed
+//! token can replace only the token that the broker was given.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use belljar_model::net::{Grant, Policy, SecretDecl, SecretKind, SecretName};
 
 use crate::record::LedgerHandle;
 
-/// The vault, for the refresh tokens of one box.
+/// Writes renewed refresh tokens of one box to the vault.
 #[derive(Debug)]
 pub(super) struct Renewals {
     store: Store,
@@ -23,14 +23,15 @@ pub(super) struct Renewals {
 
 impl Renewals {
     pub(super) fn new(store: Store, policy: &Policy) -> Self {
-        let renewed = |decl: &&SecretDecl| {
+        let is_renewable = |decl: &&SecretDecl| {
             matches!(decl.kind, SecretKind::OAuth2 { grant: Grant::RefreshToken, .. })
         };
-        let names = policy.secrets.iter().filter(renewed).map(|decl| decl.name.clone()).collect();
+        let names =
+            policy.secrets.iter().filter(is_renewable).map(|decl| decl.name.clone()).collect();
         Self { store, names }
     }
 
-    /// Stores what the broker sealed, on record first: where that is in the ledger.
+    /// Records the renewal in the ledger, stores the encrypted token, and returns the ledger index.
     pub(super) fn store(
         &self,
         ledger: &LedgerHandle,
@@ -39,12 +40,12 @@ impl Renewals {
     ) -> anyhow::Result<u64> {
         let Renewed { name, sealed, replaces, .. } = renewed;
         if !self.names.contains(name) {
-            bail!("this box has no such refresh token");
+            bail!("the box has no refresh token with this name");
         }
         let prepared = self.store.prepare_sealed(name, sealed, *replaces)?;
         let event = SecretRenewed { name: name.to_string() };
         let draft = Draft::new(event).of_run(run).by(Actor::Broker);
-        let recorded = ledger.record(draft).context("put it on record")?;
+        let recorded = ledger.record(draft).context("cannot record the renewal in the ledger")?;
         prepared.place(&recorded)?;
         Ok(recorded.index())
     }

@@ -1,4 +1,4 @@
-//! The broker's process: gets ready, locks itself in, serves one box, ends.
+//! The main function of the broker process: prepare, give up all rights, serve one box, exit.
 
 use std::fs::File;
 use std::net::{TcpListener, ToSocketAddrs as _, UdpSocket};
@@ -17,26 +17,32 @@ use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::lockdown::{self, LockedRole};
 
-/// Where [`belljar_sys::clone::spawn`] puts the socket to the supervisor.
-const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
+/// The descriptor of the socket to the supervisor, as [`belljar_sys::clone::spawn`] passes it.
+const CONTROL_FD: i32 = belljar_sys::clone::CONTROL_FD;
 
-/// Runs as a broker until its box is gone.
+/// Runs this process as a broker until its box ends.
 pub fn main(clock: Clock) -> Result<(), EngineError> {
-    let adopted = belljar_sys::exec::adopt(CONTROL).context("find the socket to the supervisor");
+    let adopted =
+        belljar_sys::exec::adopt(CONTROL_FD).context("cannot find the socket to the supervisor");
     let control = adopted.kind(ErrorKind::Broken)?;
-    // What a terminal or a shell sends to the supervisor's group is not for us: a program of the box
-    // that was asked to end may still have something to say. Refused only to a leader, who is alone.
+    // A new session, because signals of a terminal to the supervisor's process group must not stop the
+    // broker: a program that was asked to exit may still use the network. The call fails only for a leader
+    // of a process group, which is already separate.
     rustix::process::setsid().ok();
-    let worked = work(&control, clock).inspect_err(|error| {
+    let result = run(&control, clock).inspect_err(|error| {
         let reply = Reply::Failed(format!("{error:#}"));
-        wire::send(control.as_fd(), &reply, &[]).ok(); // then its silence says it
+        wire::send(control.as_fd(), &reply, &[]).ok(); // the supervisor sees the closed socket
     });
-    worked.kind(ErrorKind::Broken)
+    result.kind(ErrorKind::Broken)
 }
 
-fn work(control: &OwnedFd, clock: Clock) -> anyhow::Result<()> {
+/// Sets up the broker, locks the process down and serves the box.
+fn run(control: &OwnedFd, clock: Clock) -> anyhow::Result<()> {
     let setup = wire::receive::<Setup>(control.as_fd(), wire::MAX_MESSAGE);
-    let Some((setup, sealed)) = setup.context("hear from the supervisor")? else { return Ok(()) };
+    let Some((setup, sealed)) = setup.context("cannot receive the setup from the supervisor")?
+    else {
+        return Ok(());
+    };
     tracing::debug!(
         net = %setup.policy.net,
         allow = setup.policy.allow.len(),
@@ -47,21 +53,23 @@ fn work(control: &OwnedFd, clock: Clock) -> anyhow::Result<()> {
     );
     let materials = materials(&setup, sealed, clock)?;
     let (prepared, mut hello) = prepare(setup, materials)?;
-    hello.remarks = lockdown::enter(LockedRole::Broker).context("lock the broker in")?;
-    tracing::debug!("broker is locked in");
-    wire::send(control.as_fd(), &Reply::Hello(hello), &[]).context("say hello")?;
-    let Some(doors) = doors(control)? else { return Ok(()) };
-    let own = control.try_clone().context("share the control socket")?;
+    hello.remarks =
+        lockdown::enter(LockedRole::Broker).context("cannot lock down the broker process")?;
+    tracing::debug!("broker process is locked down");
+    wire::send(control.as_fd(), &Reply::Hello(hello), &[])
+        .context("cannot report to the supervisor")?;
+    let Some(listeners) = receive_listeners(control)? else { return Ok(()) };
+    let socket = control.try_clone().context("cannot duplicate the control socket")?;
     let ready = || wire::send(control.as_fd(), &Reply::Ready, &[]);
-    serve(prepared, doors, own, ready).context("serve")
+    serve(prepared, listeners, socket, ready).context("the broker failed")
 }
 
-/// Everything that needs a file system.
+/// Reads everything that needs the file system, before the lockdown removes the access to it.
 fn materials(setup: &Setup, descriptors: Vec<OwnedFd>, clock: Clock) -> anyhow::Result<Materials> {
     let mut roots = Roots::system();
     for path in &setup.roots {
-        let pem =
-            std::fs::read(path).with_context(|| format!("[tls] roots: {}", path.display()))?;
+        let pem = std::fs::read(path)
+            .with_context(|| format!("[tls] roots: cannot read {}", path.display()))?;
         roots.add_pem(&pem, &path.display().to_string())?;
     }
     let mut files = descriptors.into_iter().map(File::from);
@@ -69,14 +77,15 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>, clock: Clock) -> anyhow::
     if let Some(file) = files.next() {
         let key = key.insert(Key::read(setup.key, &file)?);
         for (name, file) in setup.secrets.iter().zip(files) {
-            let sealed = unseal(key, name, &file).with_context(|| format!("secret {name}"))?;
+            let sealed = unseal(key, name, &file)
+                .with_context(|| format!("cannot decrypt the secret {name}"))?;
             values.push((name.clone(), sealed));
         }
     }
     let proxy = match &setup.policy.proxy {
         Some(proxy) => (proxy.target.to_string().as_str(), proxy.port)
             .to_socket_addrs()
-            .with_context(|| format!("[proxy] url: resolve {}", proxy.target))?
+            .with_context(|| format!("[proxy] url: cannot resolve {}", proxy.target))?
             .collect(),
         None => Vec::new(),
     };
@@ -88,24 +97,25 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>, clock: Clock) -> anyhow::
     Ok(Materials { roots, values, key, proxy, resolver, clock: clock.function() })
 }
 
-/// The sockets of the box; none if there will be no box.
-fn doors(control: &OwnedFd) -> anyhow::Result<Option<Listeners>> {
+/// Receives the listening sockets of the box; `None` if the supervisor gave up.
+fn receive_listeners(control: &OwnedFd) -> anyhow::Result<Option<Listeners>> {
     let (mut tcp, mut datagrams, mut streams) = (Vec::new(), None, None);
     loop {
         let received = wire::receive::<SocketKind>(control.as_fd(), wire::MAX_SMALL_MESSAGE);
-        let Some((door, mut with)) = received.context("get a socket")? else { return Ok(None) };
-        match (door, with.pop()) {
+        let message = received.context("cannot receive a socket from the supervisor")?;
+        let Some((kind, mut descriptors)) = message else { return Ok(None) };
+        match (kind, descriptors.pop()) {
             (SocketKind::Tcp, Some(socket)) => tcp.push(TcpListener::from(socket)),
             (SocketKind::DnsDatagrams, Some(socket)) => datagrams = Some(UdpSocket::from(socket)),
             (SocketKind::DnsStreams, Some(socket)) => streams = Some(TcpListener::from(socket)),
             (SocketKind::Open, None) => break,
-            (door, _) => bail!("{door:?} came without its socket, or with one"),
+            (kind, _) => bail!("message {kind:?} has a missing or an unexpected socket"),
         }
     }
     match (datagrams, streams) {
         (Some(dns_datagrams), Some(dns_streams)) => {
             Ok(Some(Listeners { tcp, dns_datagrams, dns_streams }))
         }
-        _ => bail!("a box without DNS"),
+        _ => bail!("the supervisor sent no DNS sockets"),
     }
 }

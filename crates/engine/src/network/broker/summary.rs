@@ -1,4 +1,4 @@
-//! What the network of a box was used for, for a person.
+//! Summarises the network requests of a box for a person.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,62 +7,63 @@ use belljar_ledger::{Receipt, RecordError};
 use belljar_model::display;
 use serde::{Deserialize, Serialize};
 
-/// What a person should know of the box's network once the run is over.
+/// A summary of the network requests of one run.
 #[derive(Debug, Default)]
 pub struct NetworkSummary {
-    /// What was refused and how to allow it, each once.
+    /// Denied requests, each with the way to allow it, without duplicates.
     pub denied: BTreeSet<String>,
-    /// How many refusals are not among these.
-    pub more: u64,
+    /// The number of denied requests that are not in `denied`.
+    pub more_denied: u64,
     pub alarms: BTreeSet<String>,
-    /// The first of all requests, in order.
+    /// The first requests of the run, in order.
     pub requests: Vec<RequestSummary>,
-    /// How many are not among these.
+    /// The number of requests that are not in `requests`.
     pub more_requests: u64,
-    /// The places in the ledger of those whose answer is still to come.
-    open: BTreeMap<u64, usize>,
-    /// The broker ended too early.
-    pub is_dark: bool,
-    /// The ledger did not take something.
+    /// Requests without a response yet: from the ledger index to the index in `requests`.
+    unanswered: BTreeMap<u64, usize>,
+    /// Whether the broker exited before the box.
+    pub broker_gone: bool,
+    /// The last error that occurred when an event was recorded in the ledger.
     pub unrecorded: Option<RecordError>,
 }
 
-/// One request that a box made.
+/// One HTTP request of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestSummary {
     pub method: String,
     pub url: String,
     pub allowed: bool,
-    /// What the upstream answered, if it did.
+    /// The HTTP status of the response; `None` without a response.
     pub status: Option<u16>,
-    /// By name only.
+    /// The names of the secrets that the broker inserted.
     pub secrets: Vec<String>,
 }
 
-/// So many requests are listed.
-const REQUESTS: usize = 100;
-/// So many different refusals are listed.
-const LISTED: usize = 20;
+/// The maximum number of requests in a summary.
+const MAX_REQUESTS: usize = 100;
+/// The maximum number of different denials, and of different alarms, in a summary.
+const MAX_DENIALS: usize = 20;
 impl NetworkSummary {
-    /// Remembers that something is not on record.
-    pub(super) fn keep<T>(&mut self, recorded: Result<T, RecordError>) {
+    /// Stores the error if an event could not be recorded.
+    pub(super) fn note_error<T>(&mut self, recorded: Result<T, RecordError>) {
         if let Err(error) = recorded {
             self.unrecorded = Some(error);
         }
     }
 
-    pub(super) fn note(&mut self, sayings: &[EventBatch]) {
-        for word in sayings.iter().flat_map(|saying| &saying.events) {
-            match word {
+    /// Adds the denials and alarms among these events to the summary.
+    pub(super) fn add_denials(&mut self, batches: &[EventBatch]) {
+        for event in batches.iter().flat_map(|batch| &batch.events) {
+            match event {
                 BrokerEvent::Dns { name, verdict: Verdict::Deny, reason, .. } => {
-                    self.deny(told(reason, name, name));
+                    self.deny(denial_text(reason, name, name));
                 }
                 BrokerEvent::Decided(decided) if decided.verdict == Verdict::Deny => {
                     let Decided { method, scheme, host, path, reason, .. } = decided;
                     let request = format!("{method} {scheme}://{host}{path}");
-                    self.deny(told(reason, host, &request));
+                    self.deny(denial_text(reason, host, &request));
                 }
-                BrokerEvent::Alarm { alarm, detail } => self.alarm(alarm, detail),
+                BrokerEvent::Alarm { alarm, detail } => self.add_alarm(alarm, detail),
                 BrokerEvent::Dns { .. }
                 | BrokerEvent::Decided(_)
                 | BrokerEvent::Finished(_)
@@ -74,20 +75,21 @@ impl NetworkSummary {
         }
     }
 
-    /// Lists requests, and what came of those that were listed before.
-    pub(super) fn list(&mut self, sayings: &[EventBatch], receipts: &[Receipt]) {
-        let words = sayings.iter().flat_map(|saying| &saying.events);
-        for (word, receipt) in words.zip(receipts) {
-            match word {
-                BrokerEvent::Decided(_) if self.requests.len() >= REQUESTS => {
+    /// Adds the requests among these events, and the responses to earlier requests.
+    pub(super) fn add_requests(&mut self, batches: &[EventBatch], receipts: &[Receipt]) {
+        let events = batches.iter().flat_map(|batch| &batch.events);
+        for (event, receipt) in events.zip(receipts) {
+            match event {
+                BrokerEvent::Decided(_) if self.requests.len() >= MAX_REQUESTS => {
                     self.more_requests += 1;
                 }
                 BrokerEvent::Decided(decided) => {
                     let Decided { method, scheme, host, port, path, secrets, .. } = decided;
-                    let usual = if scheme == "https" { 443 } else { 80 };
-                    let port = if *port == usual { String::new() } else { format!(":{port}") };
+                    let default_port = if scheme == "https" { 443 } else { 80 };
+                    let port =
+                        if *port == default_port { String::new() } else { format!(":{port}") };
                     let url = format!("{scheme}://{host}{port}{path}");
-                    self.open.insert(receipt.index(), self.requests.len());
+                    self.unanswered.insert(receipt.index(), self.requests.len());
                     self.requests.push(RequestSummary {
                         method: method.clone(),
                         url: display::safe_line(url).to_string(),
@@ -97,9 +99,9 @@ impl NetworkSummary {
                     });
                 }
                 BrokerEvent::Finished(finished) => {
-                    let at = self.open.remove(&finished.cause);
-                    if let Some(asked) = at.and_then(|at| self.requests.get_mut(at)) {
-                        asked.status = finished.status;
+                    let index = self.unanswered.remove(&finished.cause);
+                    if let Some(request) = index.and_then(|index| self.requests.get_mut(index)) {
+                        request.status = finished.status;
                     }
                 }
                 BrokerEvent::Dns { .. }
@@ -112,25 +114,27 @@ impl NetworkSummary {
         }
     }
 
-    pub(super) fn alarm(&mut self, alarm: &str, detail: &str) {
-        if self.alarms.len() < LISTED {
+    /// Adds an alarm to the summary.
+    pub(super) fn add_alarm(&mut self, alarm: &str, detail: &str) {
+        if self.alarms.len() < MAX_DENIALS {
             let line = format!("{alarm}: {detail}");
             self.alarms.insert(display::safe_line(line).to_string());
         }
     }
 
+    /// Adds a denied request to the summary.
     fn deny(&mut self, line: String) {
         let line = display::safe_line(line).to_string();
-        if self.denied.len() < LISTED {
+        if self.denied.len() < MAX_DENIALS {
             self.denied.insert(line);
         } else if !self.denied.contains(&line) {
-            self.more += 1;
+            self.more_denied += 1;
         }
     }
 }
 
-/// A reason without the word for programs, and with what it is about if it does not say that itself.
-fn told(reason: &str, about: &str, what: &str) -> String {
-    let reason = reason.split_once(": ").map_or(reason, |(_, told)| told);
-    if reason.contains(about) { reason.to_owned() } else { format!("{what}: {reason}") }
+/// Returns a reason without its code. Prepends the request unless the reason contains `subject`.
+fn denial_text(reason: &str, subject: &str, request: &str) -> String {
+    let reason = reason.split_once(": ").map_or(reason, |(_, text)| text);
+    if reason.contains(subject) { reason.to_owned() } else { format!("{request}: {reason}") }
 }

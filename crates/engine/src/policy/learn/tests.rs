@@ -3,36 +3,40 @@ use belljar_model::net::Rule;
 use super::*;
 use crate::policy::render::flags;
 
-/// `GET https://a.example/x`, or a name alone.
+/// Parses a target such as `GET https://a.example/x`, or a host name.
 #[track_caller]
-fn tried(text: &str) -> Tried {
-    let Some((method, url)) = text.split_once(' ') else { return Tried::Name(text.to_owned()) };
+fn target(text: &str) -> AttemptTarget {
+    let Some((method, url)) = text.split_once(' ') else {
+        return AttemptTarget::Name(text.to_owned());
+    };
     let (scheme, rest) = url.split_once("://").unwrap();
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let usual = if scheme == "http" { 80 } else { 443 };
+    let default_port = if scheme == "http" { 80 } else { 443 };
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap()),
-        _ => (authority, usual),
+        _ => (authority, default_port),
     };
     let (method, scheme, host) = (method.to_owned(), scheme.to_owned(), host.to_owned());
-    Tried::Request { method, scheme, host, port, path: path.to_owned() }
+    AttemptTarget::Request { method, scheme, host, port, path: path.to_owned() }
 }
 
+/// Returns an attempt that was denied because no rule allows it.
 fn denied(text: &str) -> Attempt {
-    Attempt { what: tried(text), end: End::Denied("no-rule".to_owned()) }
+    denied_with(text, "no-rule")
 }
 
-fn with_code(text: &str, code: &str) -> Attempt {
-    Attempt { what: tried(text), end: End::Denied(code.to_owned()) }
+/// Returns an attempt that was denied with this code.
+fn denied_with(text: &str, code: &str) -> Attempt {
+    Attempt { target: target(text), outcome: AttemptOutcome::Denied(code.to_owned()) }
 }
 
-/// The rules as flags would say them, with their remarks.
-fn told(learned: &LearnedRules) -> Vec<String> {
-    let one = |rule: &Learned| {
-        let http = match &rule.what {
+/// Formats the learned rules as `--allow` takes them, with the first word of their remarks.
+fn rule_texts(learned: &LearnedRules) -> Vec<String> {
+    let text = |rule: &LearnedRule| {
+        let http = match &rule.target {
             RuleTarget::Http(http) if http.websocket => format!("websocket {http}"),
             RuleTarget::Http(_) | RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => {
-                rule.what.to_string()
+                rule.target.to_string()
             }
         };
         match rule.remark {
@@ -40,55 +44,58 @@ fn told(learned: &LearnedRules) -> Vec<String> {
             None => http,
         }
     };
-    learned.rules.iter().map(one).collect()
+    learned.rules.iter().map(text).collect()
 }
 
 #[track_caller]
-fn check(attempts: &[&str], rules: &[&str]) {
+fn check_learned(attempts: &[&str], rules: &[&str]) {
     let attempts: Vec<Attempt> = attempts.iter().map(|text| denied(text)).collect();
     let learned = learn(&attempts, &no_rules());
-    assert_eq!(told(&learned), rules);
-    assert!(learned.not.is_empty() && learned.known.is_empty(), "{learned:?}");
+    assert_eq!(rule_texts(&learned), rules);
+    assert!(learned.rejected.is_empty() && learned.already_allowed.is_empty(), "{learned:?}");
 }
 
 #[test]
-fn methods_and_paths_are_as_they_were() {
-    check(&["GET https://a.example/x"], &["GET a.example/x"]);
-    check(&["GET https://a.example/x", "GET https://a.example/x"], &["GET a.example/x"]);
-    check(&["GET https://a.example/x", "HEAD https://a.example/x"], &["GET,HEAD a.example/x"]);
-    // What shares methods shares a rule; a rule never allows a pair that was not tried.
-    check(
+fn learn_keeps_methods_and_paths_of_the_attempts() {
+    check_learned(&["GET https://a.example/x"], &["GET a.example/x"]);
+    check_learned(&["GET https://a.example/x", "GET https://a.example/x"], &["GET a.example/x"]);
+    check_learned(
+        &["GET https://a.example/x", "HEAD https://a.example/x"],
+        &["GET,HEAD a.example/x"],
+    );
+    // Paths with the same methods share a rule. No rule allows a pair of method and path that was not tried.
+    check_learned(
         &["GET https://a.example/x", "POST https://a.example/y", "GET https://a.example/z"],
         &["GET a.example/x /z", "POST a.example/y"],
     );
-    check(
+    check_learned(
         &["GET https://a.example/x", "POST https://a.example/x", "GET https://a.example/z"],
         &["GET a.example/z", "GET,POST a.example/x"],
     );
-    check(
+    check_learned(
         &["GET https://a.example:8443/x", "GET http://a.example/x", "GET http://a.example:81/x"],
         &["GET a.example:8443/x", "GET http://a.example/x", "GET http://a.example:81/x"],
     );
-    check(
+    check_learned(
         &["GET https://b.example/", "GET https://a.example/"],
         &["GET a.example/", "GET b.example/"],
     );
-    check(&["GET https://a.example/%20x/it's"], &["GET a.example/%20x/it's"]);
+    check_learned(&["GET https://a.example/%20x/it's"], &["GET a.example/%20x/it's"]);
 }
 
 #[test]
-fn more_than_five_below_a_directory_are_all_of_it() {
+fn learn_replaces_more_than_five_paths_in_a_directory_by_a_pattern() {
     let below = |count: u32, dir: &str| -> Vec<String> {
         (0..count).map(|n| format!("GET https://a.example{dir}/{n}")).collect()
     };
     let texts = |attempts: &[String]| -> Vec<String> {
         let attempts: Vec<Attempt> = attempts.iter().map(|text| denied(text)).collect();
-        told(&learn(&attempts, &no_rules()))
+        rule_texts(&learn(&attempts, &no_rules()))
     };
     assert_eq!(texts(&below(5, "/d")), ["GET a.example/d/0 /d/1 /d/2 /d/3 /d/4"]);
     assert_eq!(texts(&below(6, "/d")), ["GET a.example/d/*"]);
     assert_eq!(texts(&below(6, "")), ["GET a.example/*"]);
-    // Each method by itself, and each directory.
+    // Paths are counted per method and per directory.
     let mut mixed = below(6, "/d");
     mixed.push("POST https://a.example/d/0".to_owned());
     assert_eq!(texts(&mixed), ["GET a.example/d/*", "POST a.example/d/0"]);
@@ -101,93 +108,96 @@ fn more_than_five_below_a_directory_are_all_of_it() {
 }
 
 #[test]
-fn too_many_paths_are_left_to_a_person() {
+fn learn_rejects_paths_beyond_the_maximum_of_one_rule() {
     let many: Vec<Attempt> =
         (0..100).map(|n| denied(&format!("GET https://a.example/{n}/x"))).collect();
     let learned = learn(&many, &no_rules());
     assert_eq!(learned.rules.len(), 1);
-    assert_eq!(flags(&learned.rules).len(), MOST_PATHS);
-    assert_eq!(learned.not.len(), 100 - MOST_PATHS);
+    assert_eq!(flags(&learned.rules).len(), MAX_PATHS);
+    assert_eq!(learned.rejected.len(), 100 - MAX_PATHS);
 }
 
 #[test]
-fn a_name_alone_is_opened_for_reading_and_never_wider() {
-    check(&["a.example"], &["GET,HEAD a.example # only"]);
-    check(&["a.example", "a.example."], &["GET,HEAD a.example # only"]);
-    check(
+fn learn_allows_only_reading_for_a_name_that_was_only_resolved() {
+    check_learned(&["a.example"], &["GET,HEAD a.example # only"]);
+    check_learned(&["a.example", "a.example."], &["GET,HEAD a.example # only"]);
+    check_learned(
         &["x.a.example", "y.a.example"],
         &["GET,HEAD x.a.example # only", "GET,HEAD y.a.example # only"],
     );
-    // What was wanted there is known: the name needs nothing more.
-    check(&["a.example", "POST https://a.example/x"], &["POST a.example/x"]);
-    check(&["TLS https://a.example:8443"], &["GET,HEAD a.example:8443 # only"]);
-    check(&["TCP tcp://db.example:5432", "db.example"], &["tcp://db.example:5432"]);
+    // The request makes the rule; the name lookup adds nothing.
+    check_learned(&["a.example", "POST https://a.example/x"], &["POST a.example/x"]);
+    check_learned(&["TLS https://a.example:8443"], &["GET,HEAD a.example:8443 # only"]);
+    check_learned(&["TCP tcp://db.example:5432", "db.example"], &["tcp://db.example:5432"]);
 }
 
 #[test]
-fn a03_a17_private_and_hiding_places_are_never_opened_without_saying_so() {
-    check(&["GET https://10.0.0.5/x"], &["GET 10.0.0.5/x # PRIVATE"]);
-    check(&["GET https://[fd12::5]/x"], &["GET [fd12::5]/x # PRIVATE"]);
-    check(&["TCP tcp://192.168.1.1:22"], &["tcp://192.168.1.1:22 # PRIVATE"]);
-    check(&["db.internal"], &["GET,HEAD db.internal # PRIVATE"]);
-    check(&["GET https://dns.google/dns-query"], &["GET dns.google/dns-query # it"]);
-    check(&["GET https://93.184.215.14/x"], &["GET 93.184.215.14/x"]);
+fn a03_a17_learned_rules_for_private_hosts_and_dns_resolvers_have_a_warning() {
+    check_learned(&["GET https://10.0.0.5/x"], &["GET 10.0.0.5/x # PRIVATE"]);
+    check_learned(&["GET https://[fd12::5]/x"], &["GET [fd12::5]/x # PRIVATE"]);
+    check_learned(&["TCP tcp://192.168.1.1:22"], &["tcp://192.168.1.1:22 # PRIVATE"]);
+    check_learned(&["db.internal"], &["GET,HEAD db.internal # PRIVATE"]);
+    check_learned(&["GET https://dns.google/dns-query"], &["GET dns.google/dns-query # it"]);
+    check_learned(&["GET https://93.184.215.14/x"], &["GET 93.184.215.14/x"]);
 }
 
 #[track_caller]
-fn refused(attempt: Attempt, why: &str) {
-    let what = attempt.what.clone();
+fn check_rejected(attempt: Attempt, why: &str) {
+    let target = attempt.target.clone();
     let learned = learn(&[attempt], &no_rules());
-    assert_eq!(learned.rules, [], "{what:?}");
-    assert!(learned.not[&what].contains(why), "{learned:?}");
+    assert_eq!(learned.rules, [], "{target:?}");
+    assert!(learned.rejected[&target].contains(why), "{learned:?}");
 }
 
 #[test]
-fn alarms_limits_and_every_other_refusal_teach_nothing() {
+fn learn_ignores_attempts_that_were_denied_by_alarms_or_limits() {
     let url = "POST https://a.example/x";
     for alarm in
         ["placeholder-elsewhere", "placeholder-to-other-host", "foreign-credential", "alarm"]
     {
-        refused(with_code(url, alarm), "ALARM");
+        check_rejected(denied_with(url, alarm), "ALARM");
     }
-    refused(with_code(url, "denied-by-rule"), "`deny`");
-    refused(with_code(url, "spent"), "used up");
-    refused(with_code(url, "private-address"), "private address");
-    refused(with_code(url, ""), "does not say");
+    check_rejected(denied_with(url, "denied-by-rule"), "`deny`");
+    check_rejected(denied_with(url, "spent"), "used up");
+    check_rejected(denied_with(url, "private-address"), "private address");
+    check_rejected(denied_with(url, ""), "does not say");
     for code in ["misdirected", "ambiguous-path", "header", "metadata", "of-the-future"] {
-        refused(with_code(url, code), code);
+        check_rejected(denied_with(url, code), code);
     }
     for code in ["method", "path", "port", "scheme"] {
-        assert_eq!(told(&learn(&[with_code(url, code)], &no_rules())), ["POST a.example/x"]);
+        assert_eq!(
+            rule_texts(&learn(&[denied_with(url, code)], &no_rules())),
+            ["POST a.example/x"]
+        );
     }
-    let socket = learn(&[with_code("GET https://a.example/s", "websocket")], &no_rules());
-    assert_eq!(told(&socket), ["websocket GET a.example/s"]);
-    let dialled = learn(&[with_code("GET https://10.0.0.5/x", "private-address")], &no_rules());
-    assert_eq!(told(&dialled), ["GET 10.0.0.5/x # PRIVATE"]);
+    let socket = learn(&[denied_with("GET https://a.example/s", "websocket")], &no_rules());
+    assert_eq!(rule_texts(&socket), ["websocket GET a.example/s"]);
+    let dialled = learn(&[denied_with("GET https://10.0.0.5/x", "private-address")], &no_rules());
+    assert_eq!(rule_texts(&dialled), ["GET 10.0.0.5/x # PRIVATE"]);
 }
 
 #[test]
-fn what_no_rule_can_name_alone_is_not_learnt() {
-    refused(denied("GET https://a.example/*"), "path");
-    refused(denied("GET https://a.example/a/../b"), "path");
-    refused(denied("GET https://a.example/[belljar:github]"), "path");
-    refused(denied("GET https://a.example/\u{1b}x"), "path");
-    refused(denied("get https://a.example/"), "upper case");
-    refused(denied("TRACE https://a.example/"), "no rule can allow");
-    refused(denied("GET https://*.example/"), "host");
-    refused(denied("*.example"), "name");
-    refused(denied("GET gopher://a.example/"), "protocol");
-    refused(denied("GET https://a.example:99999/"), "port");
+fn learn_rejects_attempts_that_no_exact_rule_can_match() {
+    check_rejected(denied("GET https://a.example/*"), "path");
+    check_rejected(denied("GET https://a.example/a/../b"), "path");
+    check_rejected(denied("GET https://a.example/[belljar:github]"), "path");
+    check_rejected(denied("GET https://a.example/\u{1b}x"), "path");
+    check_rejected(denied("get https://a.example/"), "upper case");
+    check_rejected(denied("TRACE https://a.example/"), "no rule can allow");
+    check_rejected(denied("GET https://*.example/"), "host");
+    check_rejected(denied("*.example"), "name");
+    check_rejected(denied("GET gopher://a.example/"), "protocol");
+    check_rejected(denied("GET https://a.example:99999/"), "port");
     for own in ["127.0.0.1", "[::1]", "localhost", "x.localhost", HOST_NAME, "0.0.0.0"] {
-        refused(denied(&format!("GET https://{own}/")), "host-port");
+        check_rejected(denied(&format!("GET https://{own}/")), "host-port");
     }
-    refused(denied("GET http://169.254.169.254/latest/meta-data/"), "metadata");
-    refused(denied("metadata.google.internal"), "metadata");
-    refused(denied("GET https://224.0.0.1/"), "multicast");
+    check_rejected(denied("GET http://169.254.169.254/latest/meta-data/"), "metadata");
+    check_rejected(denied("metadata.google.internal"), "metadata");
+    check_rejected(denied("GET https://224.0.0.1/"), "multicast");
 }
 
 #[test]
-fn what_the_template_says_by_now_counts() {
+fn learn_skips_attempts_that_the_current_template_decides() {
     let rule = |text: &str| Rule::allow(text).unwrap();
     let allow = vec![rule("GET a.example/x"), rule("b.example"), rule("tcp://c.example:22")];
     let deny = vec![Rule::deny("bad.example").unwrap(), Rule::deny("b.example/no").unwrap()];
@@ -203,25 +213,28 @@ fn what_the_template_says_by_now_counts() {
     ]
     .map(denied);
     let learned = learn(&attempts, &policy);
-    assert_eq!(told(&learned), ["GET a.example/y"]);
-    let known: Vec<Tried> =
-        [&attempts[0], &attempts[2], &attempts[4]].map(|attempt| attempt.what.clone()).to_vec();
-    assert_eq!(learned.known.into_iter().collect::<BTreeSet<_>>(), known.into_iter().collect());
-    assert_eq!(learned.not.len(), 3, "{:?}", learned.not);
-    assert!(learned.not.values().all(|why| why == DENIED));
+    assert_eq!(rule_texts(&learned), ["GET a.example/y"]);
+    let known: Vec<AttemptTarget> =
+        [&attempts[0], &attempts[2], &attempts[4]].map(|attempt| attempt.target.clone()).to_vec();
+    assert_eq!(
+        learned.already_allowed.into_iter().collect::<BTreeSet<_>>(),
+        known.into_iter().collect()
+    );
+    assert_eq!(learned.rejected.len(), 3, "{:?}", learned.rejected);
+    assert!(learned.rejected.values().all(|why| why == DENIED));
 }
 
-/// A box with exactly the rules that were learnt.
-fn taught(learned: &LearnedRules) -> Rules {
-    let rule = |learnt: &Learned| Rule::allowing(None, learnt.what.clone()).unwrap();
+/// Returns rules that allow exactly what was learned.
+fn rules_of(learned: &LearnedRules) -> Rules {
+    let rule = |rule: &LearnedRule| Rule::allowing(None, rule.target.clone()).unwrap();
     Rules::new(&Policy { allow: learned.rules.iter().map(rule).collect(), ..no_rules() })
 }
 
 proptest::proptest! {
-    /// With the learned rules everything goes through that they were learnt from, and of
-    /// neighbouring requests only what lies in a directory where many were asked for.
+    /// Learned rules allow every request that they were learned from. Of other requests they allow only those
+    /// in a directory with many requests.
     #[test]
-    fn the_rules_allow_what_was_tried_and_no_other_host_method_or_directory(
+    fn learned_rules_allow_the_attempts_and_no_other_host_method_or_directory(
         tries in proptest::collection::vec((0..3_u8, 0..3_u8, "/[a-c]/[a-h]", 0..2_u16), 1..30),
         other in (0..4_u8, 0..4_u8, "/[a-d]/[a-i]", 0..2_u16),
     ) {
@@ -232,44 +245,48 @@ proptest::proptest! {
         };
         let attempts: Vec<Attempt> = tries.iter().map(|one| denied(&url(one))).collect();
         let learned = learn(&attempts, &no_rules());
-        let rules = taught(&learned);
-        let goes = |text: &str| {
-            let wish = wish(&tried(text), &End::Full).unwrap();
-            decided(&wish, &rules).is_ok()
+        let rules = rules_of(&learned);
+        let is_allowed = |text: &str| {
+            let candidate =
+                candidate(&target(text), &AttemptOutcome::AllowedByFullNet).unwrap();
+            decide(&candidate, &rules).is_ok()
         };
         for one in &tries {
-            proptest::prop_assert!(goes(&url(one)), "{} {:?}", url(one), told(&learned));
+            proptest::prop_assert!(is_allowed(&url(one)), "{} {:?}", url(one), rule_texts(&learned));
         }
         let directory = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
-        let same_place = |one: &&(u8, u8, String, u16)| {
+        let same_endpoint = |one: &&(u8, u8, String, u16)| {
             (one.0, one.1, one.3) == (other.0, other.1, other.3)
         };
         let siblings: BTreeSet<&String> = tries
             .iter()
-            .filter(same_place)
+            .filter(same_endpoint)
             .map(|one| &one.2)
             .filter(|path| directory(path) == directory(&other.2))
             .collect();
-        let expect = siblings.contains(&other.2) || siblings.len() > DIFFERENT;
-        proptest::prop_assert_eq!(goes(&url(&other)), expect, "{}", url(&other));
+        let expect = siblings.contains(&other.2) || siblings.len() > MAX_SIBLINGS;
+        proptest::prop_assert_eq!(is_allowed(&url(&other)), expect, "{}", url(&other));
     }
 
     #[test]
-    fn whatever_a_box_asked_for_no_rule_is_wild_or_wrong(
+    fn learned_rules_of_any_attempts_are_valid_and_have_no_wildcard(
         name in ".{0,40}", method in ".{0,8}", host in ".{0,40}", path in ".{0,40}",
         port in 0..70_000_u64,
     ) {
-        let request = |scheme: &str| Tried::Request {
+        let request = |scheme: &str| AttemptTarget::Request {
             method: method.clone(),
             scheme: scheme.to_owned(),
             host: host.clone(),
             port,
             path: path.clone(),
         };
-        let tried = [Tried::Name(name), request("https"), request("tcp"), request("x")];
-        let attempts = tried.map(|what| Attempt { what, end: End::Full });
+        let targets = [AttemptTarget::Name(name), request("https"), request("tcp"), request("x")];
+        let attempts = targets.map(|target| Attempt {
+            target,
+            outcome: AttemptOutcome::AllowedByFullNet,
+        });
         let learned = learn(&attempts, &no_rules());
-        let _rules = taught(&learned);
+        let _rules = rules_of(&learned);
         for flag in flags(&learned.rules) {
             proptest::prop_assert!(!flag.contains('*'), "{}", flag);
             proptest::prop_assert!(Rule::allow(&flag).is_ok(), "{}", flag);

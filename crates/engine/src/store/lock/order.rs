@@ -1,7 +1,6 @@
 //! Checks the order of locks, in builds with debug assertions only: tests and local builds.
 //!
-//! The check is per thread. Two threads may hold any two locks; one of them would wait, and the other
-//! one goes on.
+//! The check is per thread. Different threads may hold any locks.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,16 +8,18 @@ use std::thread::ThreadId;
 
 use super::Rank;
 
-/// Removes a lock from the list of held ones when it is dropped, on whichever thread that is.
+/// An entry in the list of held locks. Dropping it on any thread removes it from the list.
 #[derive(Debug)]
-pub(super) struct Entry(Option<u64>);
+pub(super) struct HeldEntry(Option<u64>);
 
+/// All locks that this process holds or waits for.
 #[derive(Debug)]
 struct Locks {
     next: u64,
     held: Vec<Lock>,
 }
 
+/// One lock that a thread holds or waits for.
 #[derive(Debug)]
 struct Lock {
     number: u64,
@@ -29,22 +30,23 @@ struct Lock {
 
 static LOCKS: Mutex<Locks> = Mutex::new(Locks { next: 0, held: Vec::new() });
 
-/// Says that this thread is about to wait for a lock. Panics if the thread holds the same or a later
-/// one.
+/// Registers that this thread is about to wait for a lock.
+///
+/// Panics if the thread already holds this lock or a lock of a later rank.
 #[track_caller]
-pub(super) fn enter(rank: Rank, path: &Path) -> Entry {
+pub(super) fn enter(rank: Rank, path: &Path) -> HeldEntry {
     if !cfg!(debug_assertions) {
-        return Entry(None);
+        return HeldEntry(None);
     }
     let thread = std::thread::current().id();
     let mut locks = locks();
-    let mut own = locks.held.iter().filter(|lock| lock.thread == thread);
-    let later = own.find(|lock| (lock.rank, lock.path.as_path()) >= (rank, path));
+    let mut held_by_thread = locks.held.iter().filter(|lock| lock.thread == thread);
+    let later = held_by_thread.find(|lock| (lock.rank, lock.path.as_path()) >= (rank, path));
     let later = later.map(|lock| (lock.rank, lock.path.clone()));
     if let Some((held, held_path)) = later {
         drop(locks);
         panic!(
-            "order of locks: {rank:?} {} is waited for while {held:?} {} is held",
+            "wrong order of locks: cannot wait for {rank:?} {} while {held:?} {} is held",
             path.display(),
             held_path.display()
         );
@@ -52,10 +54,10 @@ pub(super) fn enter(rank: Rank, path: &Path) -> Entry {
     let number = locks.next;
     locks.next += 1;
     locks.held.push(Lock { number, thread, rank, path: path.to_owned() });
-    Entry(Some(number))
+    HeldEntry(Some(number))
 }
 
-impl Drop for Entry {
+impl Drop for HeldEntry {
     fn drop(&mut self) {
         if let Some(number) = self.0 {
             locks().held.retain(|lock| lock.number != number);
@@ -75,47 +77,50 @@ mod tests {
 
     const RANKS: [Rank; 4] = [Rank::Box, Rank::Review, Rank::Directory, Rank::Ledger];
 
-    /// Takes locks one behind the other; the message of the panic, if one is out of order.
-    fn take(wanted: &[(Rank, &str)]) -> Option<String> {
-        let taken = catch_unwind(|| {
-            let taken = wanted.iter().map(|(rank, path)| enter(*rank, Path::new(path)));
-            taken.collect::<Vec<_>>().len()
+    /// Registers locks one after the other. Returns the message of the panic, if there is one.
+    fn enter_all(wanted: &[(Rank, &str)]) -> Option<String> {
+        let entered = catch_unwind(|| {
+            let entries = wanted.iter().map(|(rank, path)| enter(*rank, Path::new(path)));
+            entries.collect::<Vec<_>>().len()
         });
-        taken.err().map(|panic| *panic.downcast::<String>().unwrap())
+        entered.err().map(|panic| *panic.downcast::<String>().unwrap())
     }
 
     #[test]
-    fn locks_in_the_order_of_their_ranks_are_allowed() {
-        assert_eq!(take(&RANKS.map(|rank| (rank, "a"))), None);
-        assert_eq!(take(&[(Rank::Box, "a"), (Rank::Box, "b"), (Rank::Ledger, "a")]), None);
+    fn lock_order_check_accepts_locks_in_the_order_of_their_ranks() {
+        assert_eq!(enter_all(&RANKS.map(|rank| (rank, "a"))), None);
+        assert_eq!(enter_all(&[(Rank::Box, "a"), (Rank::Box, "b"), (Rank::Ledger, "a")]), None);
     }
 
     #[test]
-    fn lock_of_an_earlier_rank_or_the_same_lock_panics_and_names_both() {
+    fn lock_order_check_panics_for_an_earlier_rank_or_the_same_lock() {
         for (at, later) in RANKS.iter().enumerate() {
             for earlier in &RANKS[..=at] {
-                let said = take(&[(*later, "held"), (*earlier, "held")]).unwrap();
+                let message = enter_all(&[(*later, "held"), (*earlier, "held")]).unwrap();
                 let expected =
-                    format!("{earlier:?} held is waited for while {later:?} held is held");
-                assert!(said.contains(&expected), "{said}");
+                    format!("cannot wait for {earlier:?} held while {later:?} held is held");
+                assert!(message.contains(&expected), "{message}");
             }
         }
-        assert!(take(&[(Rank::Box, "b"), (Rank::Box, "a")]).is_some(), "boxes by their paths");
+        assert!(
+            enter_all(&[(Rank::Box, "b"), (Rank::Box, "a")]).is_some(),
+            "two boxes must be locked in the order of their paths"
+        );
     }
 
     #[test]
-    fn lock_that_was_dropped_on_another_thread_is_no_longer_held() {
+    fn lock_order_check_forgets_a_lock_that_another_thread_dropped() {
         let entry = enter(Rank::Ledger, Path::new("a"));
-        assert!(take(&[(Rank::Box, "a")]).is_some(), "control: it is held");
+        assert!(enter_all(&[(Rank::Box, "a")]).is_some(), "control: the lock is held");
         std::thread::scope(|scope| drop(scope.spawn(|| drop(entry))));
-        assert_eq!(take(&[(Rank::Box, "a")]), None);
+        assert_eq!(enter_all(&[(Rank::Box, "a")]), None);
     }
 
     #[test]
-    fn locks_of_other_threads_do_not_count() {
+    fn lock_order_check_ignores_locks_of_other_threads() {
         let _entry = enter(Rank::Ledger, Path::new("a"));
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(take(&[(Rank::Box, "a")]), None));
+            scope.spawn(|| assert_eq!(enter_all(&[(Rank::Box, "a")]), None));
         });
     }
 }

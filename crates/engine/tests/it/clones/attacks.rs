@@ -233,7 +233,7 @@ fn c02_c03_no_setting_or_hook_of_the_users_own_repository_is_started() {
     assert!(diff(&cloned.at, &work, DiffStyle::default()).unwrap().contains("+by the box"));
     branch(&cloned.at, &work, "belljar/box").unwrap();
     branch(&cloned.at, &work, "belljar/box").unwrap();
-    look(&repos.state, &user).unwrap().identity();
+    find_source(&repos.state, &user).unwrap().identity();
     assert_eq!(fired(&repos), Vec::<String>::new(), "programs of the repository were started");
     control(&repos, &user);
 }
@@ -254,7 +254,7 @@ fn secret(repos: &Repos) -> (PathBuf, String) {
 /// That nothing of the secret is in what the box's repository is found to hold.
 #[track_caller]
 fn keeps_the_secret(repos: &Repos, at: &RepoAt) {
-    if let Ok(Some(work)) = has_work(&repos.state, &boxed(), at, &repos.repo()) {
+    if let Ok(Some(work)) = read_work(&repos.state, &boxed(), at, &repos.repo()) {
         let text = diff(at, &work, DiffStyle::default()).unwrap();
         assert!(!text.contains("another repository"), "{text}");
         assert!(work.commits.iter().all(|commit| commit.subject != "Secret"), "{:?}", work.commits);
@@ -310,7 +310,7 @@ fn c04_a_repository_that_points_elsewhere_leads_nowhere() {
         assert!(sees(), "{name}: plain git falls for it");
         let before = picture(&repos.user());
         keeps_the_secret(&repos, &at);
-        assert!(has_work(&repos.state, &boxed(), &at, &repo).is_err(), "{name}: and it is said");
+        assert!(read_work(&repos.state, &boxed(), &at, &repo).is_err(), "{name}: and it is said");
         assert_eq!(before, picture(&repos.user()));
         fs::remove_dir_all(&repo).unwrap();
     }
@@ -481,7 +481,7 @@ fn c26_our_own_state_is_no_repository_and_never_comes_along() {
     let link = repos.top.join("link");
     symlink(&repo, &link).unwrap();
     for dir in [&repo, &repo.join("src"), &repo.join(".git"), &gitfile, &link] {
-        let refused = look(&repos.state, dir).unwrap_err();
+        let refused = find_source(&repos.state, dir).unwrap_err();
         assert!(format!("{refused:#}").contains("own state"), "{refused:#}");
     }
     drop(at);
@@ -498,9 +498,13 @@ fn c26_our_own_state_is_no_repository_and_never_comes_along() {
     let (ada, name) = (ada(), boxed());
     let into = own.join("boxes/box/repo");
     let wish = CloneSpec { branch: None, uncommitted: true, identity: &ada, name: &name };
-    let cloned = clone(&look(&state, &user).unwrap(), &wish, &into, None).unwrap();
+    let cloned = clone(&find_source(&state, &user).unwrap(), &wish, &into, None).unwrap();
     assert_eq!(cloned.remarks.len(), 1, "{:?}", cloned.remarks);
-    assert!(cloned.remarks[0].starts_with("1 changed file is in the box"), "{:?}", cloned.remarks);
+    assert!(
+        cloned.remarks[0].starts_with("uncommitted changes of 1 file are in the box"),
+        "{:?}",
+        cloned.remarks
+    );
     assert!(into.join("mine").exists());
     assert!(picture(&into).iter().all(|(path, _)| !path.ends_with("key")));
 }

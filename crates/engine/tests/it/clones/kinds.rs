@@ -78,25 +78,35 @@ fn bare_repositories_worktrees_and_directories_within_are_understood() {
         cloned
     };
     let within = round(&user.join("src"), &user);
-    assert!(within.remarks[0].contains("all of it"), "{:?}", within.remarks);
+    assert!(within.remarks[0].contains("the complete repository"), "{:?}", within.remarks);
     git(&user, &["update-ref", "-d", "refs/heads/belljar/box"]);
     git(&user, &["worktree", "add", "-q", "../tree", "-b", "tree"]);
     let tree = repos.top.join("tree");
     write(&tree, "src/lib.rs", "of the tree\n");
     let cloned = round(&tree, &tree);
     assert_eq!((cloned.at.branch.as_str(), &cloned.at.git_dir), ("tree", &user.join(".git")));
-    assert!(cloned.remarks[0].starts_with("1 changed file is"), "{:?}", cloned.remarks);
+    assert!(
+        cloned.remarks[0].starts_with("uncommitted changes of 1 file are"),
+        "{:?}",
+        cloned.remarks
+    );
     git(&repos.top, &["clone", "-q", "--bare", "user", "bare.git"]);
     git(&repos.top.join("bare.git"), &["update-ref", "-d", "refs/heads/belljar/box"]);
     round(&repos.top.join("bare.git"), &repos.top.join("bare.git"));
     // Beneath one that has no checkout there is none: somebody may have planted it.
     assert_eq!(
-        look(&repos.state, &repos.top.join("bare.git/refs")).unwrap_err().kind(),
+        find_source(&repos.state, &repos.top.join("bare.git/refs")).unwrap_err().kind(),
         ErrorKind::Invalid
     );
-    assert_eq!(look(&repos.state, &repos.top).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(look(&repos.state, &user.join("README.md")).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(look(&repos.state, &user.join("nowhere")).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(find_source(&repos.state, &repos.top).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        find_source(&repos.state, &user.join("README.md")).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+    assert_eq!(
+        find_source(&repos.state, &user.join("nowhere")).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
 }
 
 #[test]
@@ -114,7 +124,10 @@ fn a_shallow_clone_and_one_with_other_hashes_go_there_and_back() {
     for (name, cut) in [("shallow", true), ("modern", false)] {
         let from = repos.top.join(name);
         let cloned = repos.clone_as(&from, &wish(None, &ada)).unwrap();
-        assert_eq!(cloned.remarks.iter().any(|text| text.contains("cut off")), cut);
+        assert_eq!(
+            cloned.remarks.iter().any(|text| text.contains("history in the box is incomplete")),
+            cut
+        );
         assert_eq!(git(&repos.repo(), &["rev-list", "--count", "HEAD"]), "1");
         assert!(repos.work(&cloned.at).is_none());
         write(&repos.repo(), "a", "1\n");
@@ -144,9 +157,9 @@ fn submodules_nested_repositories_and_lfs_pointers_are_said() {
     commit(&user.join("nested"), "Nested");
     let cloned = repos.clone(true);
     let said = cloned.remarks.join("\n");
-    assert!(said.contains("1 submodule is empty in the box: vendor/library"), "{said}");
-    assert!(said.contains("1 file of git-lfs is in the box as pointers"), "{said}");
-    assert!(said.contains("1 nested repository is not in the box: nested/"), "{said}");
+    assert!(said.contains("only empty directories for 1 submodule: vendor/library"), "{said}");
+    assert!(said.contains("only the pointers of 1 git-lfs file"), "{said}");
+    assert!(said.contains("the box does not contain 1 nested repository: nested/"), "{said}");
     assert!(!repos.repo().join("nested").exists());
     assert!(repos.work(&cloned.at).is_none(), "an empty submodule is no change");
 }
@@ -179,7 +192,7 @@ fn jj_beside_git_is_git_and_a_store_of_its_own_needs_a_bookmark() {
 fn two_boxes_on_one_repository_do_not_meet() {
     let repos = Repos::new();
     let (user, ada) = (repos.user(), (ada(), boxed()));
-    let source = look(&repos.state, &user).unwrap();
+    let source = find_source(&repos.state, &user).unwrap();
     let root = is_root();
     let mut made = Vec::new();
     for name in ["one", "two"] {
@@ -202,7 +215,7 @@ fn who_the_user_is_comes_from_the_users_own_settings() {
     let repos = Repos::new();
     git(&repos.user(), &["config", "user.name", "Grace"]);
     git(&repos.user(), &["config", "user.email", "g@h"]);
-    let source = look(&repos.state, &repos.user()).unwrap();
+    let source = find_source(&repos.state, &repos.user()).unwrap();
     assert_eq!(source.identity().unwrap().to_string(), "Grace <g@h>");
     assert_eq!(source.path(), repos.user());
 }
