@@ -1,10 +1,11 @@
-//! Where programs of models are run: sessions, boxes that stand ready, and what came of each program.
+//! Code mode: runs programs that a model wrote, each in its own box.
 //!
-//! One for a server, however many callers it has; `belljar code` has one for a moment. Nothing here
-//! knows of a protocol.
+//! A server has one [`Programs`] for all of its callers. `belljar code` opens one for a single program. A
+//! [`ProgramSession`] holds the workspace of one caller and a pool of boxes that are built ahead of the
+//! calls. This module does not depend on MCP or any other protocol.
 
-mod attend;
 mod connection;
+mod follow;
 mod language;
 mod modules;
 mod overlay;
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use belljar_wire::Stream;
 pub use language::Language;
 pub use report::ProgramReport;
-pub use session::{ProgramSession, WorkspaceSpec, put_away};
+pub use session::{ProgramSession, WorkspaceSpec, close_session};
 pub use task::{Program, Work};
 
 use crate::config::{ConfigFingerprint, Source};
@@ -37,66 +38,70 @@ use crate::supervisor::protocol::ToSupervisor;
 use crate::supervisor::spec::Ending;
 use crate::supervisor::worker_program;
 use crate::tool_servers::Servers;
-use attend::attend;
-use connection::{Ready, Refusal};
-use pool::BoxMaker;
+use connection::{BoxError, ReadyBox};
+use follow::follow;
+use pool::BoxBuilder;
 
-/// So many programs run at once; others wait for their turn.
-const AT_ONCE: usize = 32;
+/// The maximum number of programs that run at once. Further programs wait in a queue.
+const MAX_PROGRAMS: usize = 32;
 
-/// Everything that programs need.
+/// Runs the programs of all callers of a server.
 #[derive(Debug)]
 pub struct Programs {
     state: Scoped,
-    /// What relative paths of templates begin at.
-    here: PathBuf,
-    file: Option<PathBuf>,
-    ground: Option<WorkspaceSpec>,
-    warm: usize,
-    rules: Mutex<Rules>,
+    /// The directory that relative paths in templates refer to.
+    base_dir: PathBuf,
+    /// The configuration file that the user named, if any.
+    config_file: Option<PathBuf>,
+    /// The user's directory that programs work on. `None` gives each session a scratch directory.
+    workspace: Option<WorkspaceSpec>,
+    /// The maximum number of ready boxes per session.
+    max_warm: usize,
+    loaded: Mutex<LoadedConfig>,
     worker: Arc<std::os::fd::OwnedFd>,
     pub skills: Skills,
     pub servers: Arc<Servers>,
     slots: Arc<tokio::sync::Semaphore>,
 }
 
-/// The configuration as it was last read.
+/// The configuration as it was last read from its files.
 #[derive(Debug)]
-struct Rules {
+struct LoadedConfig {
     fingerprint: ConfigFingerprint,
     config: Arc<Config>,
-    /// The files that it comes from.
+    /// The files that the configuration was read from.
     sources: Arc<[Source]>,
-    /// What was made of declared services since then.
-    offers: BTreeMap<ApiName, Arc<modules::Offer>>,
+    /// A cache of the modules that were generated for declared services.
+    api_modules: BTreeMap<ApiName, Arc<modules::ApiModule>>,
 }
 
-/// What came of a program.
+/// The outcome of one program.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ProgramOutcome {
     pub run: String,
     pub ending: Ending,
     pub stdout: String,
     pub stderr: String,
-    /// What is open in its box that is not by itself.
+    /// Remarks about default restrictions of the box that the operator lifted.
     pub remarks: Vec<String>,
 }
 
-/// Why a program was not run.
+/// The reason why a program could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The caller can do something about it.
+    /// An error in the request or the configuration, which the caller can correct.
     #[error("{0}")]
     Usage(String),
+    /// An internal error, which the caller cannot correct.
     #[error("{0:#}")]
     Broken(anyhow::Error),
 }
 
-impl From<Refusal> for RunError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Usage(message) => Self::Usage(message),
-            Refusal::Broken(error) => Self::Broken(error),
+impl From<BoxError> for RunError {
+    fn from(error: BoxError) -> Self {
+        match error {
+            BoxError::Usage(message) => Self::Usage(message),
+            BoxError::Broken(error) => Self::Broken(error),
         }
     }
 }
@@ -107,156 +112,173 @@ impl From<anyhow::Error> for RunError {
     }
 }
 
-/// Hears a program while it runs.
+/// Receives the output and the progress of a running program.
 pub trait Listener: Send {
+    /// Receives output of the program.
     fn output(&mut self, stream: Stream, text: &str);
-    /// Now and then: how long it has been running, and how much it has written.
-    fn still(&mut self, since: Duration, written: usize);
+    /// Receives, at regular intervals, the running time of the program and the number of bytes that it
+    /// wrote.
+    fn progress(&mut self, elapsed: Duration, written: usize);
 }
 
 impl Programs {
-    /// Opens everything that is needed; `ground` is the directory that programs are given. No more than
-    /// `warm` boxes of a session stand ready.
+    /// Prepares to run programs that work on `workspace`, or on scratch directories if it is `None`. Each
+    /// session has at most `max_warm` boxes that are built ahead of the calls.
     pub fn open(
         state: &Scoped,
-        here: PathBuf,
-        ground: Option<WorkspaceSpec>,
-        warm: usize,
+        base_dir: PathBuf,
+        workspace: Option<WorkspaceSpec>,
+        max_warm: usize,
     ) -> Result<Self, EngineError> {
-        let (state, file) = (state.clone(), state.config_file().map(PathBuf::from));
-        session::sweep(&state);
-        let rules = Rules::read(&state, ground.as_ref())?;
+        let (state, config_file) = (state.clone(), state.config_file().map(PathBuf::from));
+        session::remove_stale(&state);
+        let loaded = Mutex::new(LoadedConfig::read(&state, workspace.as_ref())?);
         let skills = skills::open(&state)?;
-        // Declarations of a project count for nothing.
+        // Tool servers come from the operator's file only: a project cannot declare them.
         let (operator, sources) = state.load_config(None)?;
-        let servers = Arc::new(Servers::new(&state, (&operator, &sources), &here)?);
+        let servers = Arc::new(Servers::new(&state, (&operator, &sources), &base_dir)?);
         let worker = Arc::new(worker_program().kind(ErrorKind::Broken)?);
-        let slots = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
-        let rules = Mutex::new(rules);
-        Ok(Self { state, here, file, ground, warm, rules, worker, skills, servers, slots })
+        let slots = Arc::new(tokio::sync::Semaphore::new(MAX_PROGRAMS));
+        Ok(Self {
+            state,
+            base_dir,
+            config_file,
+            workspace,
+            max_warm,
+            loaded,
+            worker,
+            skills,
+            servers,
+            slots,
+        })
     }
 
-    /// A workspace for a new session of whoever opened this.
-    pub fn room(&self) -> anyhow::Result<Arc<ProgramSession>> {
-        self.room_of(self.state.caller())
+    /// Creates a session for the caller that opened this [`Programs`].
+    pub fn new_session(&self) -> anyhow::Result<Arc<ProgramSession>> {
+        self.new_session_of(self.state.caller())
     }
 
-    /// A workspace for a new session of `caller`. Its programs are recorded as theirs.
-    pub fn room_of(&self, caller: &Caller) -> anyhow::Result<Arc<ProgramSession>> {
+    /// Creates a session for `caller`. Its programs are recorded under the name of this caller.
+    pub fn new_session_of(&self, caller: &Caller) -> anyhow::Result<Arc<ProgramSession>> {
         let state = self.state.for_caller(caller.clone()).map_err(EngineError::into_inner)?;
-        let room = match &self.ground {
-            Some(ground) => ProgramSession::project(&state, ground)?,
+        let session = match &self.workspace {
+            Some(workspace) => ProgramSession::project(&state, workspace)?,
             None => ProgramSession::scratch(&state)?,
         };
-        Ok(Arc::new(room))
+        Ok(Arc::new(session))
     }
 
-    /// The rules in force, read again when their files have changed. Files that are wrong are an error until
-    /// they are mended: what was before is not taken for what the operator wants now.
+    /// Returns the current configuration, which is read again when its files have changed. Invalid files
+    /// are an error: the former configuration is not used in their place.
     pub fn config(&self) -> Result<Arc<Config>, RunError> {
-        let path = self.ground.as_ref().map(|ground| ground.path.as_path());
-        let fingerprint = ConfigFingerprint::of(self.state.host(), self.file.as_deref(), path);
-        let mut rules = self.rules();
-        if rules.fingerprint != fingerprint {
-            let read = Rules::read(&self.state, self.ground.as_ref());
-            *rules = read.map_err(|failure| RunError::Usage(format!("{failure:#}")))?;
+        let path = self.workspace.as_ref().map(|workspace| workspace.path.as_path());
+        let file = self.config_file.as_deref();
+        let fingerprint = ConfigFingerprint::of(self.state.host(), file, path);
+        let mut loaded = self.loaded();
+        if loaded.fingerprint != fingerprint {
+            let read = LoadedConfig::read(&self.state, self.workspace.as_ref());
+            *loaded = read.map_err(|error| RunError::Usage(format!("{error:#}")))?;
         }
-        Ok(Arc::clone(&rules.config))
+        Ok(Arc::clone(&loaded.config))
     }
 
-    /// Has boxes made for calls that are sure to come.
-    pub fn warm(&self, room: &Arc<ProgramSession>) {
-        self.maker().refill(room);
+    /// Starts to build boxes for the next calls of a session.
+    pub fn warm(&self, session: &Arc<ProgramSession>) {
+        self.builder().refill(session);
     }
 
-    /// Runs one program in a fresh box of this session.
+    /// Runs one program in a new box of a session, and returns its outcome.
     pub async fn run(
         &self,
-        room: &Arc<ProgramSession>,
+        session: &Arc<ProgramSession>,
         work: Work,
         listener: &mut dyn Listener,
         cancelled: &CancellationToken,
-    ) -> Result<Answer, RunError> {
+    ) -> Result<ProgramOutcome, RunError> {
         let config = self.config()?;
         let apis = work.apis.clone();
         let task = self.task(&config, work).await?;
         let waiting = async {
             let slot = self.slots.acquire().await;
-            (slot, room.turn().await)
+            (slot, session.lock_workspace().await)
         };
-        let (_slot, turn) = tokio::select! {
+        let (_slot, workspace_lock) = tokio::select! {
             waited = waiting => waited,
             () = cancelled.cancelled() => return Err(RunError::Usage("cancelled".to_owned())),
         };
-        let ready = self.box_for(room, apis.clone()).await?;
+        let ready = self.box_for(session, apis.clone()).await?;
         let start = ToSupervisor::Start(Box::new(task));
-        let begun = match ready.begin(&start).await {
-            Ok(begun) => begun,
-            // One that stood for a while may have been killed meanwhile; nothing has run in it.
-            Err(_) => self.maker().make(room, apis).await?.begin(&start).await?,
+        let started = match ready.start(&start).await {
+            Ok(started) => started,
+            // A ready box may have been killed while it waited. The program has not started in it.
+            Err(_) => self.builder().build(session, apis).await?.start(&start).await?,
         };
-        let run = begun.run.clone();
-        tracing::info!(run, "program is handed to a box");
-        let answer = attend(begun, &start, &self.servers, listener, cancelled).await;
-        tracing::info!(run, failed = answer.is_err(), "program is over");
-        drop(turn);
-        self.maker().refill_soon(room);
-        answer
+        let run = started.run.clone();
+        tracing::info!(run, "program is started in a box");
+        let outcome = follow(started, &start, &self.servers, listener, cancelled).await;
+        tracing::info!(run, failed = outcome.is_err(), "program ended");
+        drop(workspace_lock);
+        self.builder().refill_soon(session);
+        outcome
     }
 
+    /// Returns a ready box of the session's pool, or builds a new one. A call that names its services
+    /// always gets a new box.
     async fn box_for(
         &self,
-        room: &Arc<ProgramSession>,
+        session: &Arc<ProgramSession>,
         apis: Option<BTreeSet<ApiName>>,
-    ) -> Result<Ready, RunError> {
-        let maker = self.maker();
-        let (fit, stale) =
-            room.shelf.take(&maker.fingerprint, apis.is_none() || room.is_exclusive());
-        let (fit, unfit) = if apis.is_none() { (fit, None) } else { (None, fit) };
-        let gone = stale.into_iter().chain(unfit);
-        if room.is_exclusive() {
-            // They have the workspace for as long as they are there.
-            for ready in gone {
+    ) -> Result<ReadyBox, RunError> {
+        let builder = self.builder();
+        let is_wanted = apis.is_none() || session.is_exclusive();
+        let (usable, stale) = session.pool.take(&builder.fingerprint, is_wanted);
+        let (usable, unusable) = if apis.is_none() { (usable, None) } else { (None, usable) };
+        let removed = stale.into_iter().chain(unusable);
+        if session.is_exclusive() {
+            // The new box cannot mount the workspace while another box has it.
+            for ready in removed {
                 ready.dismiss().await;
             }
         }
-        match fit {
+        match usable {
             Some(ready) => {
-                // The next one is made when this call has its answer: both at once would only slow
-                // each other down. Who has none left cannot wait for that.
-                if !room.is_exclusive() && room.shelf.is_empty() {
-                    maker.refill(room);
+                // The pool is refilled after this call, since building a box now would slow the call down.
+                // An empty pool is refilled at once, for calls that run at the same time.
+                if !session.is_exclusive() && session.pool.is_empty() {
+                    builder.refill(session);
                 }
                 Ok(ready)
             }
-            None => Ok(maker.make(room, apis).await?),
+            None => Ok(builder.build(session, apis).await?),
         }
     }
 
-    fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loaded(&self) -> MutexGuard<'_, LoadedConfig> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn maker(&self) -> BoxMaker {
-        let rules = self.rules();
-        BoxMaker {
+    /// Returns a builder of boxes under the current configuration.
+    fn builder(&self) -> BoxBuilder {
+        let loaded = self.loaded();
+        BoxBuilder {
             worker: Arc::clone(&self.worker),
-            here: self.here.clone(),
-            config: Arc::clone(&rules.config),
-            sources: Arc::clone(&rules.sources),
-            fingerprint: rules.fingerprint.clone(),
-            warm: rules.config.code().warm.min(self.warm),
+            base_dir: self.base_dir.clone(),
+            config: Arc::clone(&loaded.config),
+            sources: Arc::clone(&loaded.sources),
+            fingerprint: loaded.fingerprint.clone(),
+            max_warm: loaded.config.code().warm.min(self.max_warm),
         }
     }
 }
 
-impl Rules {
-    fn read(state: &Scoped, ground: Option<&WorkspaceSpec>) -> Result<Self, EngineError> {
-        let (file, path) = (state.config_file(), ground.map(|it| it.path.as_path()));
-        // Before the files are read: what changes in between is read again.
+impl LoadedConfig {
+    /// Reads the configuration files that apply to a workspace.
+    fn read(state: &Scoped, workspace: Option<&WorkspaceSpec>) -> Result<Self, EngineError> {
+        let (file, path) = (state.config_file(), workspace.map(|it| it.path.as_path()));
+        // The fingerprint is taken first, so that a change during the reading is noticed later.
         let fingerprint = ConfigFingerprint::of(state.host(), file, path);
         let (config, sources) = state.load_config(path)?;
         let (config, sources) = (Arc::new(config), sources.into());
-        Ok(Self { fingerprint, config, sources, offers: BTreeMap::new() })
+        Ok(Self { fingerprint, config, sources, api_modules: BTreeMap::new() })
     }
 }

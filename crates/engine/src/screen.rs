@@ -1,8 +1,9 @@
-//! The screen of a box: what its terminal would show, kept by a process of its own.
+//! The screen of a box: a separate process that interprets the terminal output of a named box.
 //!
-//! What a box writes is hostile, and whoever understands it may be taken over by it. So the keeper only
-//! passes it on to this process, which is locked in as a broker is, and can reach nothing but those who
-//! look. It draws every screen anew from its own cells: no sequence of the box ever reaches a viewer.
+//! The output of a box is hostile, and a process that parses it may be exploited. So the supervisor only
+//! passes the output on to the screen process, which is locked down like a broker and can only reach the
+//! attached clients (viewers). It draws every screen from its own character cells. No escape sequence of
+//! the box reaches a viewer.
 
 mod buffer;
 pub mod guard;
@@ -21,23 +22,24 @@ use rustix::process::Signal;
 
 use crate::logging;
 
-/// How the process is called, and what tells our program to be one.
+/// The name of a screen process. Belljar acts as a screen process when `argv[0]` is this name.
 pub const ROLE: &str = "belljar-screen";
 
-/// A screen at work. It ends when this is dropped.
+/// A running screen process. Dropping this value kills the process.
 #[derive(Debug)]
 pub struct Screen {
     process: Spawned,
-    pub line: OwnedFd,
+    /// The socket to the screen process.
+    pub socket: OwnedFd,
 }
 
 impl Screen {
-    /// Starts one. It ends with the thread that starts it.
+    /// Starts a screen process for a run. The process is killed when the calling thread ends.
     pub fn start(run: RunId) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let (line, theirs) = rustix::net::socketpair(
+        let (socket, child_socket) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
@@ -45,17 +47,17 @@ impl Screen {
         )?;
         let variables = logging::environment(run);
         let environment: Vec<&CStr> = variables.iter().map(CString::as_c_str).collect();
-        let beside = Spawn::without_namespaces(
+        let spawn = Spawn::without_namespaces(
             program.as_fd(),
             c"belljar-screen",
-            theirs.as_fd(),
+            child_socket.as_fd(),
             null.as_fd(),
         );
-        let beside = Spawn { environment: &environment, ..beside };
-        Ok(Self { process: clone::spawn(&beside)?, line })
+        let spawn = Spawn { environment: &environment, ..spawn };
+        Ok(Self { process: clone::spawn(&spawn)?, socket })
     }
 
-    /// Another handle of its process, for whoever must not wait for it.
+    /// Returns another descriptor of the screen process, with which another thread can kill the process.
     pub fn pidfd(&self) -> io::Result<OwnedFd> {
         self.process.pidfd.try_clone()
     }
@@ -63,7 +65,8 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it ended
-        belljar_sys::process::wait(self.process.pid, true).ok(); // reaped, now or before
+        // Errors mean that the process has exited or was reaped before.
+        rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok();
+        belljar_sys::process::wait(self.process.pid, true).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Supervisors: one process for each box that runs outside of the command that asked for it.
+//! Supervisors: one host process for each box that does not run inside of the requesting command.
 //!
 //! ```text
 //!                   Prepare                Start                 program ends
@@ -6,12 +6,14 @@
 //!                                │ named boxes and tool servers start at once        │
 //!                                └ the worker of a program waits for its task        └ process exits
 //! ```
-//! A supervisor is *owned* or *detached*. An owned one has one client, over the socket pair that it was
-//! started with, and ends when that connection does. A detached one supervises a named box: it is in a
-//! session of its own, and clients connect to the socket in the directory of the box.
+//! A supervisor is *owned* or *detached*. An owned supervisor has one client, which is connected by a
+//! socket pair. It exits when the client closes the connection. A detached supervisor watches a named
+//! box. It runs in its own process session, and clients connect to the socket in the directory of the
+//! box.
 //!
-//! All of them speak the protocol of [`protocol`]. A supervisor has no terminal and no secret.
-//! `belljar run` and the reader of clones need no such process: they call [`crate::launch`] themselves.
+//! Every supervisor uses the messages of [`protocol`]. A supervisor has no terminal and no secret.
+//! `belljar run` and the clone reader start no supervisor: they call [`crate::launch`] in their own
+//! process.
 
 pub mod asynchronous;
 mod build;
@@ -30,7 +32,7 @@ pub mod role;
 mod session;
 pub mod setup;
 pub mod spec;
-mod text;
+mod text_decoder;
 mod tool_server;
 mod viewers;
 mod worker_reader;
@@ -41,10 +43,11 @@ use std::os::fd::OwnedFd;
 pub use client::{Starting, approvals, ask, call, spawn, start};
 pub use connection::{encode, receive, receive_descriptors, send};
 
-/// The name of the process, and the first argument that makes our program a supervisor.
+/// The name of a supervisor process. Belljar acts as a supervisor when `argv[0]` is this name.
 pub const ROLE: &str = "belljar-supervisor";
 
-/// The program of the worker, in memory that nothing can change. All boxes of a process share it.
+/// Returns a descriptor of the worker program in a sealed memory file. All boxes of this process share
+/// the file.
 pub fn worker_program() -> io::Result<OwnedFd> {
     belljar_box::embedded::sealed("belljar-worker", belljar_embedded::WORKER)
 }

@@ -1,9 +1,9 @@
-//! Other MCP servers, whose tools programs call as `tools.SERVER.FUNCTION(input)`.
+//! Tool servers: other MCP servers, whose tools programs call as `tools.SERVER.FUNCTION(input)`.
 //!
-//! Each runs in a box of its own with a broker, rules and a record. A supervisor starts it when it is first
-//! needed. Its messages are untrusted: they are bounded, and a tool is called only while its definition is
-//! the one that the operator accepted (`belljar_code::pin`). A server that does not start, hangs or dies is
-//! reported and does not affect other servers.
+//! Each tool server runs in its own box, with a broker, rules and a record. A supervisor starts the
+//! server when it is first needed. The messages of the server are untrusted: their size is limited, and a
+//! tool is called only while its definition is the one that the operator accepted (`belljar_code::pin`).
+//! A server that does not start, hangs or exits is reported and does not affect other servers.
 
 mod client;
 mod connection;
@@ -33,14 +33,14 @@ use launch::Launch;
 pub use offer::Offer;
 pub use server::Server;
 
-/// A tool that programs may call.
+/// A tool of a tool server that programs may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignTool {
-    /// As belljar.toml names its server; programs write `-` as `_`.
+    /// The name of the tool's server in `belljar.toml`.
     pub server: String,
-    /// As programs call it.
+    /// The name of the function that programs call.
     pub function: String,
-    /// As its server calls it.
+    /// The name of the tool on its server.
     pub name: String,
     pub description: String,
     pub input: Value,
@@ -48,33 +48,34 @@ pub struct ForeignTool {
 }
 
 impl ForeignTool {
-    /// As programs call its server.
+    /// Returns the name that programs use for the tool's server: `-` becomes `_`.
     pub fn namespace(&self) -> String {
         self.server.replace('-', "_")
     }
 }
 
-/// How a server is, and what is made of its tools.
+/// The state of a tool server and of its tools.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
     pub name: String,
-    /// Why it is not there.
+    /// The reason why the server is not available, or `None` if it is running.
     pub trouble: Option<String>,
     pub tools: Vec<CheckedTool>,
 }
 
-/// All servers of belljar.toml.
+/// All tool servers that `belljar.toml` declares.
 #[derive(Debug)]
 pub struct Servers {
     servers: Vec<Arc<Server>>,
 }
 
 impl Servers {
-    /// Starts no server yet. `sources` are the files of `config`; relative paths of templates begin at `here`.
+    /// Creates the tool servers of a configuration, without starting them. Relative paths in templates
+    /// refer to `base_dir`.
     pub fn new(
         state: &Scoped,
         (config, sources): (&Config, &[Source]),
-        here: &Path,
+        base_dir: &Path,
     ) -> Result<Self, EngineError> {
         let declared = config.servers();
         if declared.is_empty() {
@@ -82,23 +83,23 @@ impl Servers {
         }
         let pins = Arc::new(Pins::open(state.home()).kind(ErrorKind::Broken)?);
         let server = |server| {
-            let launch = Launch::new(state, (config, sources), server, here);
+            let launch = Launch::new(state, (config, sources), server, base_dir);
             Arc::new(Server::new(server, launch, Arc::clone(&pins)))
         };
         Ok(Self { servers: declared.values().map(server).collect() })
     }
 
-    /// The tools that may be called, of the servers that are there.
+    /// Returns the accepted tools of all servers that are running or can be started.
     pub async fn tools(&self) -> Vec<ForeignTool> {
         let mut tools = Vec::new();
         for report in self.report().await {
-            let accepted = |judged: &CheckedTool| judged.state == PinState::Accepted;
-            tools.extend(report.tools.into_iter().filter(accepted).filter_map(|judged| {
-                let shown = judged.shown?;
+            let is_accepted = |tool: &CheckedTool| tool.state == PinState::Accepted;
+            tools.extend(report.tools.into_iter().filter(is_accepted).filter_map(|tool| {
+                let shown = tool.shown?;
                 Some(ForeignTool {
                     server: report.name.clone(),
-                    function: judged.function,
-                    name: judged.name,
+                    function: tool.function,
+                    name: tool.name,
                     description: shown.description,
                     input: shown.input,
                     output: shown.output,
@@ -108,24 +109,25 @@ impl Servers {
         tools
     }
 
-    /// How all servers are, starting them side by side where they are not there.
+    /// Returns the state of every server. Servers that are not running are started in parallel.
     pub async fn report(&self) -> Vec<ServerReport> {
-        let mut asked = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for (index, server) in self.servers.iter().enumerate() {
             let server = Arc::clone(server);
-            asked.spawn(async move { (index, server.report().await) });
+            tasks.spawn(async move { (index, server.report().await) });
         }
-        let mut reports = asked.join_all().await;
+        let mut reports = tasks.join_all().await;
         reports.sort_by_key(|(index, _)| *index);
         reports.into_iter().map(|(_, report)| report).collect()
     }
 
-    /// The tools that words of a question are found in, best first.
+    /// Returns at most `limit` accepted tools whose names or descriptions match the query, best matches
+    /// first.
     pub async fn search(&self, query: &str, limit: usize) -> Vec<ForeignTool> {
-        ranked(self.tools().await, query, limit)
+        rank(self.tools().await, query, limit)
     }
 
-    /// Calls a tool, by its own name or by the one that programs have for it.
+    /// Calls a tool of a tool server. `tool` is the tool's name or the name of its function.
     pub async fn call(
         &self,
         server: &str,
@@ -133,42 +135,43 @@ impl Servers {
         input: Box<RawValue>,
         cancelled: CancellationToken,
     ) -> Result<Box<RawValue>, String> {
-        let found = self.find(server).ok_or_else(|| format!("there is no server {server:?}"))?;
+        let found = self.find(server).ok_or_else(|| format!("unknown tool server {server:?}"))?;
         found.call(tool, &input, &cancelled).await
     }
 
-    /// A server by its name, or by what programs call it.
+    /// Finds a tool server by its name, or by the name that programs use for it.
     pub fn find(&self, name: &str) -> Option<&Arc<Server>> {
         self.servers.iter().find(|server| server.name() == name || server.identifier() == name)
     }
 
-    /// Ends them all.
+    /// Stops all tool servers and waits until they have ended.
     pub async fn stop(&self) {
-        let mut ends = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for server in &self.servers {
             let server = Arc::clone(server);
-            ends.spawn(async move { server.stop().await });
+            tasks.spawn(async move { server.stop().await });
         }
-        ends.join_all().await;
+        tasks.join_all().await;
     }
 }
 
-/// Those in which the words are found; a word in a name counts for more than one in a description.
-fn ranked(tools: Vec<ForeignTool>, query: &str, limit: usize) -> Vec<ForeignTool> {
+/// Returns the tools that contain words of the query, best matches first. A word in a name counts more
+/// than a word in a description.
+fn rank(tools: Vec<ForeignTool>, query: &str, limit: usize) -> Vec<ForeignTool> {
     let query = query.to_lowercase();
     let words: Vec<&str> =
         query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     let score = |tool: &ForeignTool| -> usize {
         let name = format!("{}.{} {}", tool.server, tool.function, tool.name).to_lowercase();
         let description = tool.description.to_lowercase();
-        let of_word = |word: &&str| {
+        let word_score = |word: &&str| {
             4 * usize::from(name.contains(*word)) + usize::from(description.contains(*word))
         };
-        words.iter().map(of_word).sum()
+        words.iter().map(word_score).sum()
     };
     let mut scored: Vec<(usize, ForeignTool)> =
         tools.into_iter().map(|tool| (score(&tool), tool)).collect();
-    // Without a word, everything is asked for.
+    // An empty query matches all tools.
     scored.retain(|(score, _)| *score > 0 || words.is_empty());
     scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     scored.into_iter().take(limit).map(|(_, tool)| tool).collect()

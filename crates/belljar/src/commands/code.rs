@@ -18,8 +18,8 @@ use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::policy::open_workspace;
 use belljar_engine::programs::{
-    Answer, Language, Listener, Program, ProgramReport, Programs, RunError, Stream, Work,
-    WorkspaceSpec, put_away,
+    Language, Listener, Program, ProgramOutcome, ProgramReport, Programs, RunError, Stream, Work,
+    WorkspaceSpec, close_session,
 };
 use belljar_engine::screen::guard::Guard;
 
@@ -49,7 +49,7 @@ pub(crate) fn execute(
     workspace: Option<WorkspaceSpec>,
     work: Work,
     is_quiet: bool,
-) -> Result<Answer, EngineError> {
+) -> Result<ProgramOutcome, EngineError> {
     let programs =
         Programs::open(&scope::open(cli.config.as_deref())?, scope::current_dir()?, workspace, 0)?;
     let cancelled = CancellationToken::new();
@@ -57,11 +57,11 @@ pub(crate) fn execute(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime").kind(ErrorKind::Broken)?;
     let answer = runtime.block_on(async {
-        let session = programs.room()?;
+        let session = programs.new_session()?;
         let mut printer = OutputPrinter::new(is_quiet);
         let answer = programs.run(&session, work, &mut printer, &cancelled).await;
         programs.servers.stop().await;
-        tokio::task::spawn_blocking(move || put_away(session)).await.ok(); // a panic in that task was already reported
+        tokio::task::spawn_blocking(move || close_session(session)).await.ok(); // a panic in that task was already reported
         answer
     });
     drop(signals);
@@ -126,7 +126,7 @@ fn program(args: &CodeArgs) -> Result<Program, EngineError> {
 }
 
 /// Prints the result of a program and returns its exit code.
-pub(crate) fn report(answer: &Answer, is_json: bool) -> Outcome {
+pub(crate) fn report(answer: &ProgramOutcome, is_json: bool) -> Outcome {
     let report = ProgramReport::of(answer);
     if is_json {
         print::json(&report).kind(ErrorKind::Broken)?;
@@ -163,7 +163,7 @@ pub(crate) fn report(answer: &Answer, is_json: bool) -> Outcome {
 }
 
 /// Returns the exit code of `belljar code` for a finished program.
-fn exit_code(answer: &Answer) -> u8 {
+fn exit_code(answer: &ProgramOutcome) -> u8 {
     let ending = &answer.ending;
     let failed = ending.done.as_ref().is_some_and(|done| done.trouble.is_some());
     if ending.reason == Reason::Exited && failed {
@@ -175,7 +175,7 @@ fn exit_code(answer: &Answer) -> u8 {
 /// Prints the languages of code mode.
 fn languages() -> Outcome {
     for language in Language::ALL {
-        let state = if language.is_here() { "" } else { " (not available on this machine)" };
+        let state = if language.is_installed() { "" } else { " (not available on this machine)" };
         print::out(&format!("{:<5} {}{state}\n", language.name(), language.about()))
             .kind(ErrorKind::Broken)?;
     }
@@ -218,5 +218,5 @@ impl Listener for OutputPrinter {
         };
     }
 
-    fn still(&mut self, _: Duration, _: usize) {}
+    fn progress(&mut self, _: Duration, _: usize) {}
 }

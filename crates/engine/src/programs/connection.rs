@@ -1,4 +1,4 @@
-//! A supervisor with the box of one program, as the server sees it.
+//! The connection to a supervisor that has prepared the box of one program.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Stdio};
@@ -19,87 +19,88 @@ use crate::supervisor::{
 /// The time that a supervisor has to exit after its connection was closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A supervisor whose box is built.
+/// A box that is built and can run one program, with its supervisor.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadyBox {
     pub(super) run: String,
     pub(super) remarks: Vec<String>,
-    pub(super) line: SupervisorConnection,
+    pub(super) supervisor: SupervisorConnection,
 }
 
-/// The connection to a supervisor, and its process.
+/// The connection to a supervisor, and the process of the supervisor.
 #[derive(Debug)]
 pub(super) struct SupervisorConnection {
     pub(super) connection: Connection,
-    /// Ends the process when dropped.
-    process: Process,
+    process: SupervisorProcess,
 }
 
-/// The process of a supervisor. Another thread waits for its end.
+/// The process of a supervisor. Dropping this value starts a thread that waits for the process to exit.
 #[derive(Debug)]
-pub(super) struct Process(Option<Child>);
+pub(super) struct SupervisorProcess(Option<Child>);
 
-/// Why a box could not be built.
+/// The reason why a box could not be built.
 #[derive(Debug)]
-pub(super) enum Refusal {
-    /// The request or the operator's file is wrong.
+pub(super) enum BoxError {
+    /// An error in the request or the configuration, which the caller can correct.
     Usage(String),
+    /// An internal error, which the caller cannot correct.
     Broken(anyhow::Error),
 }
 
-impl From<anyhow::Error> for Refusal {
+impl From<anyhow::Error> for BoxError {
     fn from(error: anyhow::Error) -> Self {
         Self::Broken(error)
     }
 }
 
-/// Starts a supervisor and waits until its box is built.
+/// Starts a supervisor and waits until it has built a box for one program.
 pub(super) async fn prepare(
     state: Scoped,
     worker: Arc<OwnedFd>,
     of: ProgramBox,
-) -> Result<Ready, Refusal> {
+) -> Result<ReadyBox, BoxError> {
     let start = move || {
         let prepare = Prepare::Program(of);
         supervisor::spawn(&state, prepare, &[worker.as_fd()], Stdio::inherit())
     };
-    // A large request may wait until the new process reads it.
+    // Sending a large request blocks until the new process reads it.
     let started = tokio::task::spawn_blocking(start).await.context("cannot start a supervisor")?;
     let (child, connection) = started.context("cannot start a supervisor")?;
-    let process = Process(Some(child));
-    let mut connection = Connection::new(connection).context("cannot reach a supervisor")?;
+    let process = SupervisorProcess(Some(child));
+    let mut connection =
+        Connection::new(connection).context("cannot prepare the connection to a supervisor")?;
     match connection.next().await? {
-        Some(FromSupervisor::Ready { run, remarks }) => Ok(Ready {
+        Some(FromSupervisor::Ready { run, remarks }) => Ok(ReadyBox {
             run: run.to_string(),
             remarks,
-            line: SupervisorConnection { connection, process },
+            supervisor: SupervisorConnection { connection, process },
         }),
         Some(FromSupervisor::Failed { kind: ErrorKind::Invalid, message }) => {
-            Err(Refusal::Usage(message))
+            Err(BoxError::Usage(message))
         }
-        Some(FromSupervisor::Failed { message, .. }) => Err(Refusal::Broken(anyhow!(message))),
-        Some(_) => Err(Refusal::Broken(anyhow!("a supervisor sent an unexpected message"))),
-        None => Err(Refusal::Broken(anyhow!("a supervisor exited without a report"))),
+        Some(FromSupervisor::Failed { message, .. }) => Err(BoxError::Broken(anyhow!(message))),
+        Some(_) => Err(BoxError::Broken(anyhow!("a supervisor sent an unexpected message"))),
+        None => Err(BoxError::Broken(anyhow!("a supervisor exited before its box was ready"))),
     }
 }
 
-impl Ready {
-    /// Sends the task.
-    pub(super) async fn begin(mut self, start: &ToSupervisor) -> anyhow::Result<Self> {
-        self.line.connection.send(start).await?;
+impl ReadyBox {
+    /// Sends the task to the supervisor, which starts the program.
+    pub(super) async fn start(mut self, start: &ToSupervisor) -> anyhow::Result<Self> {
+        self.supervisor.connection.send(start).await?;
         Ok(self)
     }
 
     /// Removes the box, and waits until its supervisor has exited.
     pub(super) async fn dismiss(self) {
-        let SupervisorConnection { connection, mut process } = self.line;
+        let SupervisorConnection { connection, mut process } = self.supervisor;
         drop(connection);
         let Some(child) = process.0.take() else { return };
         tokio::task::spawn_blocking(move || wait_for(child)).await.ok(); // a panic is reported there
     }
 }
 
-impl Drop for Process {
+impl Drop for SupervisorProcess {
     fn drop(&mut self) {
         if let Some(child) = self.0.take() {
             std::thread::spawn(move || wait_for(child));
@@ -107,15 +108,15 @@ impl Drop for Process {
     }
 }
 
-/// Waits for a supervisor, which exits when its connection is closed. Kills it if it does not.
+/// Waits until a supervisor with a closed connection exits. Kills the supervisor after a timeout.
 fn wait_for(mut child: Child) {
-    let until = std::time::Instant::now() + EXIT_TIMEOUT;
-    while std::time::Instant::now() < until {
+    let deadline = std::time::Instant::now() + EXIT_TIMEOUT;
+    while std::time::Instant::now() < deadline {
         match child.try_wait() {
             Ok(None) => std::thread::sleep(Duration::from_millis(5)),
             Ok(Some(_)) | Err(_) => return,
         }
     }
-    child.kill().ok(); // it may have exited just now
+    child.kill().ok(); // the process may have just exited
     child.wait().ok();
 }

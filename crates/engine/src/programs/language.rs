@@ -1,11 +1,11 @@
-//! The languages of programs, and which of them this machine has.
+//! The languages of programs, and the detection of those that are installed on this machine.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use belljar_wire::{Dialect, Program};
 
-/// What a program is written in.
+/// The language of a program in code mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     TypeScript,
@@ -16,13 +16,14 @@ pub enum Language {
     Node,
 }
 
-/// The directories of programs that every box sees.
-const PLACES: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin"];
+/// The directories in which boxes find the interpreters of the host.
+const PROGRAM_DIRS: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin"];
 
 impl Language {
     pub const ALL: [Self; 6] =
         [Self::TypeScript, Self::JavaScript, Self::Python, Self::Shell, Self::Deno, Self::Node];
 
+    /// Returns the short name of the language, as `--lang` takes it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TypeScript => "ts",
@@ -34,7 +35,7 @@ impl Language {
         }
     }
 
-    /// What it runs in, for a person or a model.
+    /// Returns a description of the language and its interpreter.
     pub const fn about(self) -> &'static str {
         match self {
             Self::TypeScript => "TypeScript in the built-in engine",
@@ -46,7 +47,8 @@ impl Language {
         }
     }
 
-    /// The dialect, if the engine runs it.
+    /// Returns the dialect if the built-in engine runs this language, or `None` if an interpreter of the
+    /// host runs it.
     pub const fn dialect(self) -> Option<Dialect> {
         match self {
             Self::TypeScript => Some(Dialect::Ts),
@@ -55,17 +57,17 @@ impl Language {
         }
     }
 
-    /// Whether boxes have what it needs.
-    pub fn is_here(self) -> bool {
-        self.dialect().is_some() || self.programs().iter().any(|name| is_installed(name))
+    /// Returns whether programs in this language can run on this machine.
+    pub fn is_installed(self) -> bool {
+        self.dialect().is_some() || self.interpreters().iter().any(|name| is_executable(name))
     }
 
-    /// The names of those that are here.
-    pub fn here() -> Vec<&'static str> {
-        Self::ALL.into_iter().filter(|language| language.is_here()).map(Self::name).collect()
+    /// Returns the names of all languages that can run on this machine.
+    pub fn installed_names() -> Vec<&'static str> {
+        Self::ALL.into_iter().filter(|language| language.is_installed()).map(Self::name).collect()
     }
 
-    /// What to guess from a file's name.
+    /// Returns the language that the extension of a file name indicates.
     pub fn of_file(path: &Path) -> Option<Self> {
         Some(match path.extension()?.to_str()? {
             "ts" | "mts" | "cts" => Self::TypeScript,
@@ -76,7 +78,8 @@ impl Language {
         })
     }
 
-    const fn programs(self) -> &'static [&'static str] {
+    /// Returns the names of the interpreters that can run this language. The built-in engine needs none.
+    const fn interpreters(self) -> &'static [&'static str] {
         match self {
             Self::TypeScript | Self::JavaScript => &[],
             Self::Python => &["python3"],
@@ -86,11 +89,12 @@ impl Language {
         }
     }
 
-    /// The program that runs this code; none for the engine.
+    /// Returns the command that runs this code with an interpreter, or `None` if the built-in engine runs
+    /// it.
     pub(super) fn program(self, code: String, input: Option<String>) -> Option<Program> {
-        let found = self.programs().iter().copied().find(|name| is_installed(name));
-        let command = found.or_else(|| self.programs().first().copied())?;
-        let (file, before): (&str, &[&str]) = match self {
+        let found = self.interpreters().iter().copied().find(|name| is_executable(name));
+        let command = found.or_else(|| self.interpreters().first().copied())?;
+        let (file, options): (&str, &[&str]) = match self {
             Self::Python => ("/tmp/main.py", &["-u"]),
             Self::Shell => ("/tmp/main.sh", &[]),
             Self::Deno => {
@@ -99,14 +103,14 @@ impl Language {
             Self::Node => ("/tmp/main.mjs", &[]),
             Self::TypeScript | Self::JavaScript => return None,
         };
-        let words = std::iter::once(command).chain(before.iter().copied()).chain([file]);
+        let argv = std::iter::once(command).chain(options.iter().copied()).chain([file]);
         let env = [
             ("DENO_DIR", "/tmp/.deno"),
             ("DENO_NO_UPDATE_CHECK", "1"),
             ("PYTHONDONTWRITEBYTECODE", "1"),
         ];
         Some(Program {
-            argv: words.map(str::to_owned).collect(),
+            argv: argv.map(str::to_owned).collect(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
             files: vec![(file.to_owned(), code)],
             workdir: None,
@@ -128,16 +132,17 @@ impl FromStr for Language {
             "node" => Self::Node,
             _ => {
                 let known = Self::ALL.map(Self::name).join(", ");
-                return Err(format!("there is no language {text:?}; there are {known}"));
+                return Err(format!("unknown language {text:?}; the known languages are {known}"));
             }
         })
     }
 }
 
-fn is_installed(name: &str) -> bool {
+/// Returns whether one of the program directories has an executable file of this name.
+fn is_executable(name: &str) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    PLACES.iter().any(|place| {
-        let meta = Path::new(place).join(name).metadata();
+    PROGRAM_DIRS.iter().any(|dir| {
+        let meta = Path::new(dir).join(name).metadata();
         meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     })
 }

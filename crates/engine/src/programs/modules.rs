@@ -1,4 +1,5 @@
-//! What a program can import and call, as far as it does.
+//! Finds the modules that a program imports: skills, libraries, clients of declared services, and tools
+//! of tool servers.
 
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use belljar_wire::{Dialect, Module, Named, ToolRef};
 use super::{Programs, RunError};
 use crate::host::HostEnv;
 
-/// All of it together may be no larger: it goes to the box with every call that mentions it.
-const MOST: usize = 16 << 20;
+/// The maximum total size of the modules of one program, in bytes. They are sent to the box with every
+/// call.
+const MAX_MODULES_SIZE: usize = 16 << 20;
 
-/// What a program is given.
+/// The modules, services and tools that a program can use.
 #[derive(Debug, Default)]
 pub(super) struct ProgramModules {
     pub(super) modules: Vec<Module>,
@@ -23,7 +25,8 @@ pub(super) struct ProgramModules {
 }
 
 impl Programs {
-    /// Looks for what `code` mentions. Too much does no harm; too little would be an import that fails.
+    /// Returns the modules that `code` mentions. A module that the code does not import in the end does
+    /// no harm, but an imported module that is missing makes the program fail.
     pub(super) async fn modules(
         &self,
         config: &Config,
@@ -31,20 +34,21 @@ impl Programs {
         apis: &[&Api],
     ) -> Result<ProgramModules, RunError> {
         let mut found = ProgramModules::default();
-        self.skills_of(code, apis, config.code().yolo, &mut found)?;
-        let mentions = |word: &str, found: &ProgramModules| {
-            code.contains(word) || found.modules.iter().any(|module| module.source.contains(word))
+        self.add_skills(code, apis, config.code().yolo, &mut found)?;
+        let mentions = |text: &str, found: &ProgramModules| {
+            code.contains(text) || found.modules.iter().any(|module| module.source.contains(text))
         };
         if mentions("lib:", &found) {
-            libraries(self.state.host(), config, &mut found)?;
+            add_libraries(self.state.host(), config, &mut found)?;
         }
         if mentions("api", &found) {
-            for api in mentioned(apis, code, &found) {
-                let offer = self.offer(config, api)?;
+            for api in mentioned_apis(apis, code, &found) {
+                let api_module = self.api_module(config, api)?;
                 let specifier = format!("api:{}", api.name);
                 let (name, language) = (api.name.identifier(), Dialect::Js);
                 found.apis.push(Named { name, specifier: specifier.clone() });
-                found.modules.push(Module { specifier, language, source: offer.module.clone() });
+                let source = api_module.source.clone();
+                found.modules.push(Module { specifier, language, source });
             }
         }
         if mentions("tools", &found) && !config.servers().is_empty() {
@@ -56,30 +60,32 @@ impl Programs {
             }));
         }
         let size: usize = found.modules.iter().map(|module| module.source.len()).sum();
-        if size > MOST {
+        if size > MAX_MODULES_SIZE {
             return Err(RunError::Usage(format!(
-                "what the program imports has {size} bytes, where {MOST} are the most: name fewer with `apis`"
+                "the modules that the program imports have {size} bytes, but the maximum is {MAX_MODULES_SIZE}; name fewer services with `apis`"
             )));
         }
         Ok(found)
     }
 
-    /// What is made of a declared service, once for as long as the rules stay as they are.
-    pub fn offer(&self, config: &Config, api: &Api) -> Result<Arc<Offer>, RunError> {
-        let known = |rules: &super::Rules| rules.offers.get(&api.name).map(Arc::clone);
-        if let Some(offer) = known(&self.rules()) {
-            return Ok(offer);
+    /// Returns the client module of a declared service. The module is generated once and cached until the
+    /// configuration changes.
+    pub fn api_module(&self, config: &Config, api: &Api) -> Result<Arc<ApiModule>, RunError> {
+        let cached =
+            |loaded: &super::LoadedConfig| loaded.api_modules.get(&api.name).map(Arc::clone);
+        if let Some(api_module) = cached(&self.loaded()) {
+            return Ok(api_module);
         }
-        // Reading a large document takes its time, and others must not wait for it.
+        // The lock is not held while the API description is read, which may be slow.
         let service = Service::read(api, config, self.state.host().user_home().as_deref());
         let service = service.map_err(|error| RunError::Usage(error.to_string()))?;
-        let offer = Arc::new(Offer { module: service.client().module, service });
-        self.rules().offers.insert(api.name.clone(), Arc::clone(&offer));
-        Ok(offer)
+        let api_module = Arc::new(ApiModule { source: service.client().module, service });
+        self.loaded().api_modules.insert(api.name.clone(), Arc::clone(&api_module));
+        Ok(api_module)
     }
 
-    /// The skills that it names, and those that they name.
-    fn skills_of(
+    /// Adds the skills that the code imports, and the skills that these skills import.
+    fn add_skills(
         &self,
         code: &str,
         apis: &[&Api],
@@ -89,23 +95,24 @@ impl Programs {
         if !code.contains("skill:") {
             return Ok(());
         }
-        let broken = |error: SkillError| RunError::Usage(error.to_string());
-        let (mut unseen, mut texts) = (self.skills.list().map_err(broken)?, vec![code.to_owned()]);
+        let usage = |error: SkillError| RunError::Usage(error.to_string());
+        let (mut unseen, mut texts) = (self.skills.list().map_err(usage)?, vec![code.to_owned()]);
         let granted = Granted { every_host: yolo, ..Granted::of(apis.iter().copied()) };
         while let Some(text) = texts.pop() {
-            let is_named = |info: &SkillInfo| names(&text, info.name.as_str());
-            let (named, rest): (Vec<_>, Vec<_>) = unseen.into_iter().partition(is_named);
+            let is_imported = |info: &SkillInfo| imports_skill(&text, info.name.as_str());
+            let (imported, rest): (Vec<_>, Vec<_>) = unseen.into_iter().partition(is_imported);
             unseen = rest;
-            for SkillInfo { name, state } in named {
+            for SkillInfo { name, state } in imported {
                 let SkillState::Active { skill, .. } = state else {
-                    let why = "it waits for the operator: `belljar skill approve`";
-                    return Err(RunError::Usage(format!("skill `{name}` is not in force; {why}")));
-                };
-                let beyond = skill.wants.not_granted(&granted);
-                if !beyond.is_empty() {
-                    let beyond = beyond.join(", ");
                     return Err(RunError::Usage(format!(
-                        "skill `{name}` wants what this call was not given: {beyond}"
+                        "skill `{name}` is not active; the operator can approve it with `belljar skill approve {name}`"
+                    )));
+                };
+                let missing = skill.wants.not_granted(&granted);
+                if !missing.is_empty() {
+                    let missing = missing.join(", ");
+                    return Err(RunError::Usage(format!(
+                        "skill `{name}` needs access that this call was not given: {missing}"
                     )));
                 }
                 texts.push(skill.code.clone());
@@ -117,50 +124,55 @@ impl Programs {
     }
 }
 
-/// A declared service as programs have it.
+/// A declared service, with the source of the client module that programs import.
 #[derive(Debug)]
-pub struct Offer {
+pub struct ApiModule {
     pub service: Service,
-    module: String,
+    source: String,
 }
 
-/// The services that are spoken of by name; all of them where none is.
-fn mentioned<'a>(apis: &[&'a Api], code: &str, found: &ProgramModules) -> Vec<&'a Api> {
+/// Returns the services whose names occur in the code or in its modules, or all services if no name occurs.
+fn mentioned_apis<'a>(apis: &[&'a Api], code: &str, found: &ProgramModules) -> Vec<&'a Api> {
     let texts: Vec<&str> = std::iter::once(code)
         .chain(found.modules.iter().map(|module| module.source.as_str()))
         .collect();
-    let speaks = |text: &&str, api: &Api| {
+    let mentions = |text: &&str, api: &Api| {
         text.contains(&api.name.identifier()) || text.contains(api.name.as_str())
     };
-    let named: Vec<&Api> =
-        apis.iter().copied().filter(|api| texts.iter().any(|text| speaks(text, api))).collect();
-    if named.is_empty() { apis.to_vec() } else { named }
+    let mentioned: Vec<&Api> =
+        apis.iter().copied().filter(|api| texts.iter().any(|text| mentions(text, api))).collect();
+    if mentioned.is_empty() { apis.to_vec() } else { mentioned }
 }
 
-/// Whether a text imports this skill.
-fn names(text: &str, skill: &str) -> bool {
-    let mention = format!("skill:{skill}");
-    text.match_indices(&mention).any(|(at, _)| {
-        let next = text.get(at + mention.len()..).and_then(|rest| rest.chars().next());
+/// Returns whether a text contains the module name `skill:NAME` of this skill.
+fn imports_skill(text: &str, skill: &str) -> bool {
+    let specifier = format!("skill:{skill}");
+    text.match_indices(&specifier).any(|(at, _)| {
+        let next = text.get(at + specifier.len()..).and_then(|rest| rest.chars().next());
         next.is_none_or(|next| !(next.is_ascii_alphanumeric() || next == '_' || next == '-'))
     })
 }
 
-/// The modules that the operator keeps for programs: `NAME.ts`, `NAME.js` or `NAME.mjs`.
-fn libraries(host: &HostEnv, config: &Config, found: &mut ProgramModules) -> Result<(), RunError> {
+/// Adds the modules in the operator's library directory: `NAME.ts`, `NAME.js` and `NAME.mjs`.
+fn add_libraries(
+    host: &HostEnv,
+    config: &Config,
+    found: &mut ProgramModules,
+) -> Result<(), RunError> {
     let Some(dir) = config.code().libraries(host.user_home().as_deref()) else { return Ok(()) };
-    let unread = |error: std::io::Error| {
-        RunError::Usage(format!("`[code] libraries`: {}: {error}", dir.display()))
+    let unreadable = |error: std::io::Error| {
+        let dir = dir.display();
+        RunError::Usage(format!("cannot read the directory {dir} of `[code] libraries`: {error}"))
     };
-    for entry in std::fs::read_dir(&dir).map_err(unread)? {
-        let path = entry.map_err(unread)?.path();
-        let (Some(name), Some(kind)) = (path.file_stem(), path.extension()) else { continue };
-        let language = match kind.to_str() {
+    for entry in std::fs::read_dir(&dir).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let (Some(name), Some(extension)) = (path.file_stem(), path.extension()) else { continue };
+        let language = match extension.to_str() {
             Some("ts") => Dialect::Ts,
             Some("js" | "mjs") => Dialect::Js,
             Some(_) | None => continue,
         };
-        let source = std::fs::read_to_string(&path).map_err(unread)?;
+        let source = std::fs::read_to_string(&path).map_err(unreadable)?;
         let specifier = format!("lib:{}", name.to_string_lossy());
         found.modules.push(Module { specifier, language, source });
     }

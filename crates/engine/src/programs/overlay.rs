@@ -1,4 +1,4 @@
-//! A run that lasts for as long as a session: many boxes, one after the other, on one overlay.
+//! The run of a session on the user's directory: many boxes use the same overlay, one after the other.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,10 +14,12 @@ use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::store::Run;
 
-/// Begins it: its directory, its lock and, unless nothing is to be written, its layers.
-pub(super) fn begin(state: &Scoped, path: &Path, mode: Mode) -> anyhow::Result<(Run, File)> {
+/// Creates the run of a session, with its directory and its lock. Unless the mode is read-only, also
+/// creates the overlay layers.
+pub(super) fn create(state: &Scoped, path: &Path, mode: Mode) -> anyhow::Result<(Run, File)> {
     let (id, _) = state.new_id().map_err(EngineError::into_inner)?;
-    let (place, path) = belljar_box::open(path).context("open the workspace")?;
+    let (place, path) =
+        belljar_box::open(path).context("cannot open the workspace of the session")?;
     let mut workspace = Workspace { place, path, layers: None, scratch: false };
     let record = RunRecord {
         id,
@@ -38,7 +40,7 @@ pub(super) fn begin(state: &Scoped, path: &Path, mode: Mode) -> anyhow::Result<(
     Ok((run, lock))
 }
 
-/// Ends it: what changed waits for review, as after any run.
+/// Ends the run of a session. The changes to the workspace wait for review, as after any run.
 pub(super) fn end(state: &Scoped, run: &mut Run, disk: u64) {
     let changed = match run.record.mode {
         Mode::ReadOnly => 0,

@@ -1,4 +1,4 @@
-//! Boxes that stand ready for the next call of one session.
+//! A pool of boxes that are built ahead of the next calls of one session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -8,153 +8,164 @@ use std::time::{Duration, Instant};
 use belljar_model::code::{ApiName, Selection};
 use belljar_model::{Config, Mode};
 
-use super::connection::{self, Ready, Refusal};
+use super::connection::{self, BoxError, ReadyBox};
 use super::session::ProgramSession;
 use crate::config::{ConfigFingerprint, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::network::NetworkSpec;
 use crate::supervisor::spec::{ProgramBox, ProgramWorkspace, Rules};
 
-/// A box that nobody needed for so long is made anew: its certificates and placeholders age.
-const STALE: Duration = Duration::from_secs(600);
+/// The maximum age of a ready box. Older boxes are replaced, since their certificates and placeholders
+/// expire.
+const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// By then an answer is written. To start processes at the same moment would hold it up.
-const ANSWERED: Duration = Duration::from_millis(3);
+/// The delay between the end of a call and the building of the next box, so that building does not delay
+/// the response to the call.
+const REFILL_DELAY: Duration = Duration::from_millis(3);
 
-/// The boxes of one session.
+/// The boxes of one session that are built and wait for a program.
 #[derive(Debug, Default)]
-pub(super) struct WarmPool(Mutex<Inner>);
+pub(super) struct WarmPool(Mutex<PoolState>);
 
+/// The boxes of a [`WarmPool`] and their counters.
 #[derive(Debug, Default)]
-struct Inner {
-    ready: VecDeque<Standing>,
-    /// How many are being made.
-    coming: usize,
-    /// The session is over.
-    closed: bool,
+struct PoolState {
+    ready: VecDeque<PooledBox>,
+    /// The number of boxes that are being built.
+    building: usize,
+    /// Whether the session has ended, so that no box is added any more.
+    is_closed: bool,
 }
 
+/// A ready box, with the fingerprint of the configuration and the time of its building.
 #[derive(Debug)]
-struct Standing {
-    ready: Ready,
+struct PooledBox {
+    ready: ReadyBox,
     fingerprint: ConfigFingerprint,
     since: Instant,
 }
 
-/// What boxes of a session are made with.
+/// Builds boxes for the programs of a session under one configuration.
 #[derive(Clone, Debug)]
-pub(super) struct BoxMaker {
+pub(super) struct BoxBuilder {
     pub(super) worker: Arc<OwnedFd>,
-    pub(super) here: std::path::PathBuf,
+    /// The directory that relative paths in templates refer to.
+    pub(super) base_dir: std::path::PathBuf,
     pub(super) config: Arc<Config>,
     pub(super) sources: Arc<[Source]>,
     pub(super) fingerprint: ConfigFingerprint,
-    pub(super) warm: usize,
+    /// The maximum number of ready boxes per session.
+    pub(super) max_warm: usize,
 }
 
 impl WarmPool {
-    /// One that was made under the same rules if it is `wanted`, and all that are of no use any more.
+    /// Takes a ready box that was built under the same configuration, if `is_wanted` is set. Also takes all
+    /// boxes that are too old or were built under another configuration.
     pub(super) fn take(
         &self,
         fingerprint: &ConfigFingerprint,
-        wanted: bool,
-    ) -> (Option<Ready>, Vec<Ready>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fit = |it: &Standing| it.fingerprint == *fingerprint && it.since.elapsed() < STALE;
-        let (mut fit, stale): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut inner.ready).into_iter().partition(is_fit);
-        let taken = if wanted { fit.pop_front() } else { None };
-        inner.ready = fit;
+        is_wanted: bool,
+    ) -> (Option<ReadyBox>, Vec<ReadyBox>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_usable =
+            |it: &PooledBox| it.fingerprint == *fingerprint && it.since.elapsed() < MAX_AGE;
+        let (mut usable, stale): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut state.ready).into_iter().partition(is_usable);
+        let taken = if is_wanted { usable.pop_front() } else { None };
+        state.ready = usable;
         (taken.map(|it| it.ready), stale.into_iter().map(|it| it.ready).collect())
     }
 
-    /// Whether the next call would have to wait for its box.
+    /// Returns whether no box is ready, so that the next call must wait for its box.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ready.is_empty()
     }
 
-    /// No more boxes, now and later.
-    pub(super) fn clear(&self) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.closed = true;
-        inner.ready.clear();
+    /// Removes all ready boxes and closes the pool, so that no further box is added.
+    pub(super) fn close(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_closed = true;
+        state.ready.clear();
     }
 
-    fn wants(&self, warm: usize) -> bool {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let wants = !inner.closed && inner.ready.len() + inner.coming < warm;
-        inner.coming += usize::from(wants);
-        wants
+    /// Reserves a place for a box that will be built. Returns `false` if the pool has `max_warm` boxes or
+    /// is closed.
+    fn reserve(&self, max_warm: usize) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_space = !state.is_closed && state.ready.len() + state.building < max_warm;
+        state.building += usize::from(has_space);
+        has_space
     }
 
-    fn put(&self, made: Option<Standing>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.coming -= 1;
-        if !inner.closed {
-            inner.ready.extend(made);
+    /// Adds a box to its reserved place. `None` releases the place of a box that could not be built.
+    fn put(&self, built: Option<PooledBox>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.building -= 1;
+        if !state.is_closed {
+            state.ready.extend(built);
         }
     }
 }
 
-impl BoxMaker {
-    /// A box for this session, now.
-    pub(super) async fn make(
+impl BoxBuilder {
+    /// Builds a box for a program of a session. `apis` names the services of the box; `None` selects all.
+    pub(super) async fn build(
         &self,
-        room: &ProgramSession,
+        session: &ProgramSession,
         apis: Option<BTreeSet<ApiName>>,
-    ) -> Result<Ready, Refusal> {
-        let rules = self.rules(room, apis.as_ref()).map_err(|error| {
+    ) -> Result<ReadyBox, BoxError> {
+        let rules = self.rules(session, apis.as_ref()).map_err(|error| {
             if error.kind() == ErrorKind::Invalid {
-                return Refusal::Usage(format!("{error:#}"));
+                return BoxError::Usage(format!("{error:#}"));
             }
-            Refusal::Broken(error.into_inner())
+            BoxError::Broken(error.into_inner())
         })?;
-        let of = ProgramBox { rules, workspace: room.place.clone() };
-        connection::prepare(room.state().clone(), Arc::clone(&self.worker), of).await
+        let of = ProgramBox { rules, workspace: session.workspace.clone() };
+        connection::prepare(session.state().clone(), Arc::clone(&self.worker), of).await
     }
 
-    /// The template of a box, and the rules of its network.
+    /// Returns the template and the network rules of a box.
     fn rules(
         &self,
-        room: &ProgramSession,
+        session: &ProgramSession,
         apis: Option<&BTreeSet<ApiName>>,
     ) -> Result<Rules, EngineError> {
-        let (config, host) = (&self.config, room.state().host());
+        let (config, host) = (&self.config, session.state().host());
         let selection = apis.map_or(Selection::All, Selection::Only);
-        let made = config.code().template(config, selection).kind(ErrorKind::Invalid)?;
-        let mut template = made.template.anchored(&self.here, host.user_home().as_deref());
-        template.mode = match &room.place {
+        let resolved = config.code().template(config, selection).kind(ErrorKind::Invalid)?;
+        let mut template = resolved.template.anchored(&self.base_dir, host.user_home().as_deref());
+        template.mode = match &session.workspace {
             ProgramWorkspace::Project { mode, .. } => *mode,
             ProgramWorkspace::Scratch { .. } => Mode::Overlay,
         };
         let network = NetworkSpec::of(&template, config, host)?;
-        Ok(Rules { template, sources: self.sources.to_vec(), network, remarks: made.remarks })
+        Ok(Rules { template, sources: self.sources.to_vec(), network, remarks: resolved.remarks })
     }
 
-    /// Fills the shelf of a session when its last answer is on its way.
-    pub(super) fn refill_soon(self, room: &Arc<ProgramSession>) {
-        let room = Arc::downgrade(room);
+    /// Refills the pool of a session after a short delay, in which the response to the last call is sent.
+    pub(super) fn refill_soon(self, session: &Arc<ProgramSession>) {
+        let session = Arc::downgrade(session);
         tokio::spawn(async move {
-            tokio::time::sleep(ANSWERED).await;
-            if let Some(room) = room.upgrade() {
-                self.refill(&room);
+            tokio::time::sleep(REFILL_DELAY).await;
+            if let Some(session) = session.upgrade() {
+                self.refill(&session);
             }
         });
     }
 
-    /// Fills the shelf of a session while nobody waits.
-    pub(super) fn refill(&self, room: &Arc<ProgramSession>) {
-        // Where only one box can have the workspace, that is the one that stands ready.
-        let warm = if room.is_exclusive() { self.warm.min(1) } else { self.warm };
-        while room.shelf.wants(warm) {
-            let (maker, room) = (self.clone(), Arc::downgrade(room));
+    /// Starts to build boxes in the background until the pool of a session is full.
+    pub(super) fn refill(&self, session: &Arc<ProgramSession>) {
+        // Only one box at a time can mount an exclusive workspace.
+        let max_warm = if session.is_exclusive() { self.max_warm.min(1) } else { self.max_warm };
+        while session.pool.reserve(max_warm) {
+            let (builder, session) = (self.clone(), Arc::downgrade(session));
             tokio::spawn(async move {
-                let Some(room) = room.upgrade() else { return };
-                let _turn = room.turn().await;
-                // Why there is none is told to whoever asks for one.
-                let made = maker.make(&room, None).await.ok();
-                let (fingerprint, since) = (maker.fingerprint, Instant::now());
-                room.shelf.put(made.map(|ready| Standing { ready, fingerprint, since }));
+                let Some(session) = session.upgrade() else { return };
+                let _workspace_lock = session.lock_workspace().await;
+                // An error is ignored here: the next call builds its own box and reports the error.
+                let built = builder.build(&session, None).await.ok();
+                let (fingerprint, since) = (builder.fingerprint, Instant::now());
+                session.pool.put(built.map(|ready| PooledBox { ready, fingerprint, since }));
             });
         }
     }

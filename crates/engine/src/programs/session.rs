@@ -1,10 +1,10 @@
-//! The workspace of one session: what its calls share and nobody else sees.
+//! The workspace of one session, which the programs of this session share.
 //!
 //! ```text
-//! $BELLJAR_HOME/sessions/<id>/lock    held for as long as the session lives
-//!                            upper/   what its programs wrote, shown to them at /workspace
+//! $BELLJAR_HOME/sessions/<id>/lock    held until the session ends
+//!                            upper/   the files of the programs, mounted at /workspace
 //! ```
-//! With a directory of the user's the changes are held back for review instead, as for any run.
+//! If the session works on the user's directory, the changes are held back for review, as in any run.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File};
@@ -24,35 +24,37 @@ use crate::error::EngineError;
 use crate::scope::Scoped;
 use crate::store::Run;
 use crate::store::lock;
-use crate::supervisor::spec::ProgramWorkspace as Place;
+use crate::supervisor::spec::ProgramWorkspace;
 
-/// How long a session that is over waits for its boxes.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// So many results are kept for `run://`.
-const KEPT: usize = 64;
+/// The maximum time that a session waits for its boxes when it is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of results that a session keeps for the resources `run://ID`.
+const MAX_RESULTS: usize = 64;
 
-/// One session.
+/// The session of one caller: its workspace, its ready boxes, and the results of its programs.
 #[derive(Debug)]
 pub struct ProgramSession {
     state: Scoped,
-    pub(super) place: Place,
-    pub(super) shelf: WarmPool,
-    /// Held while a box has it, where two cannot have it at once.
-    turn: Option<tokio::sync::Mutex<()>>,
-    kept: Mutex<VecDeque<(String, Value)>>,
-    project: Mutex<Option<Project>>,
-    /// Of a scratch workspace.
+    pub(super) workspace: ProgramWorkspace,
+    pub(super) pool: WarmPool,
+    /// A lock that is held while a box uses the workspace. `None` if several boxes can use it at once.
+    workspace_lock: Option<tokio::sync::Mutex<()>>,
+    /// The latest results, by the ids of their runs.
+    results: Mutex<VecDeque<(String, Value)>>,
+    /// The run of a session on the user's directory.
+    project: Mutex<Option<ProjectRun>>,
+    /// The lock of a scratch directory.
     lock: Option<File>,
 }
 
-/// A run whose changes wait for review when the session is over.
+/// The run of a session on the user's directory. Its changes wait for review when the session ends.
 #[derive(Debug)]
-struct Project {
+struct ProjectRun {
     run: Run,
     _lock: File,
 }
 
-/// What a user's directory is used for.
+/// A directory of the user that programs work on, and how they may change it.
 #[derive(Clone, Debug)]
 pub struct WorkspaceSpec {
     pub path: PathBuf,
@@ -60,101 +62,113 @@ pub struct WorkspaceSpec {
 }
 
 impl ProgramSession {
-    /// A place that starts empty and is gone with the session.
+    /// Creates a session on an empty scratch directory, which is removed when the session ends.
     pub fn scratch(state: &Scoped) -> anyhow::Result<Self> {
         let (id, _) = state.new_id().map_err(EngineError::into_inner)?;
         let (dir, lock) = lock::create_locked_dir(&sessions(state), &id.to_string())?;
         let upper = dir.join("upper");
-        DirBuilder::new().mode(0o755).create(&upper).context("make the workspace of a session")?;
+        DirBuilder::new()
+            .mode(0o755)
+            .create(&upper)
+            .context("cannot create the workspace of a session")?;
         set_owner(&[&dir, &upper], None)?;
-        Ok(Self::new(state, Place::Scratch { dir }, None, None, Some(lock)))
+        Ok(Self::new(state, ProgramWorkspace::Scratch { dir }, None, None, Some(lock)))
     }
 
-    /// The user's directory, with changes held back unless it is only read.
-    pub fn project(state: &Scoped, ground: &WorkspaceSpec) -> anyhow::Result<Self> {
-        let (run, lock) = overlay::begin(state, &ground.path, ground.mode)?;
-        let WorkspaceSpec { path, mode } = ground.clone();
-        let place = Place::Project { path, mode, dir: run.dir.clone() };
-        let turn = (mode != Mode::ReadOnly).then(|| tokio::sync::Mutex::new(()));
-        Ok(Self::new(state, place, turn, Some(Project { run, _lock: lock }), None))
+    /// Creates a session on the user's directory. Changes are held back for review.
+    pub fn project(state: &Scoped, spec: &WorkspaceSpec) -> anyhow::Result<Self> {
+        let (run, lock) = overlay::create(state, &spec.path, spec.mode)?;
+        let WorkspaceSpec { path, mode } = spec.clone();
+        let workspace = ProgramWorkspace::Project { path, mode, dir: run.dir.clone() };
+        let workspace_lock = (mode != Mode::ReadOnly).then(|| tokio::sync::Mutex::new(()));
+        let project = Some(ProjectRun { run, _lock: lock });
+        Ok(Self::new(state, workspace, workspace_lock, project, None))
     }
 
     fn new(
         state: &Scoped,
-        place: Place,
-        turn: Option<tokio::sync::Mutex<()>>,
-        project: Option<Project>,
+        workspace: ProgramWorkspace,
+        workspace_lock: Option<tokio::sync::Mutex<()>>,
+        project: Option<ProjectRun>,
         lock: Option<File>,
     ) -> Self {
-        let (shelf, kept, project) = (WarmPool::default(), Mutex::default(), Mutex::new(project));
-        Self { state: state.clone(), place, shelf, turn, kept, project, lock }
+        Self {
+            state: state.clone(),
+            workspace,
+            pool: WarmPool::default(),
+            workspace_lock,
+            results: Mutex::default(),
+            project: Mutex::new(project),
+            lock,
+        }
     }
 
-    /// The scope of the caller whose programs run here.
+    /// Returns the scope of the caller that this session belongs to.
     pub(super) const fn state(&self) -> &Scoped {
         &self.state
     }
 
-    /// Whether only one box at a time can have its workspace.
+    /// Returns whether only one box at a time can use the workspace.
     pub(super) fn is_exclusive(&self) -> bool {
-        self.turn.is_some()
+        self.workspace_lock.is_some()
     }
 
-    /// The right to have a box that has the workspace; at once where many can.
-    pub(super) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        match &self.turn {
-            Some(turn) => Some(turn.lock().await),
+    /// Locks an exclusive workspace for one box. Returns `None` at once if several boxes can use the
+    /// workspace.
+    pub(super) async fn lock_workspace(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match &self.workspace_lock {
+            Some(lock) => Some(lock.lock().await),
             None => None,
         }
     }
 
-    /// Keeps what a call gave.
-    pub fn keep(&self, run: String, value: Value) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((run, value));
-        if kept.len() > KEPT {
-            kept.pop_front();
+    /// Stores the result of a run for the resource `run://ID`. The oldest result is dropped at the limit.
+    pub fn store_result(&self, run: String, value: Value) {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.push_back((run, value));
+        if results.len() > MAX_RESULTS {
+            results.pop_front();
         }
     }
 
-    /// What a call of this session gave.
-    pub fn kept(&self, run: &str) -> Option<Value> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().find(|(id, _)| id == run).map(|(_, value)| value.clone())
+    /// Returns the stored result of a run of this session.
+    pub fn result(&self, run: &str) -> Option<Value> {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.iter().find(|(id, _)| id == run).map(|(_, value)| value.clone())
     }
 
-    /// The ids of what is kept, newest first.
-    pub fn kept_ids(&self) -> Vec<String> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().rev().map(|(id, _)| id.clone()).collect()
+    /// Returns the ids of the runs with stored results, newest first.
+    pub fn result_ids(&self) -> Vec<String> {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.iter().rev().map(|(id, _)| id.clone()).collect()
     }
 }
 
-/// Puts a session away. Boxes of it that are just being made end first.
-pub fn put_away(room: Arc<ProgramSession>) {
-    room.shelf.clear();
-    let until = Instant::now() + FAREWELL;
-    while Arc::strong_count(&room) > 1 && Instant::now() < until {
+/// Closes a session and removes its data. Waits a limited time for boxes that are still being built.
+pub fn close_session(session: Arc<ProgramSession>) {
+    session.pool.close();
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    while Arc::strong_count(&session) > 1 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
-    drop(room);
+    drop(session);
 }
 
 impl Drop for ProgramSession {
     fn drop(&mut self) {
-        self.shelf.clear();
+        self.pool.close();
         let project = self.project.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Project { mut run, _lock }) = project {
+        if let Some(ProjectRun { mut run, _lock }) = project {
             overlay::end(&self.state, &mut run, Limits::default().disk.as_u64());
         }
         if self.lock.is_some() {
-            remove(self.place.dir());
+            remove(self.workspace.dir());
         }
     }
 }
 
-/// Removes the sessions of servers that are gone.
-pub(super) fn sweep(state: &Scoped) {
+/// Removes the session directories of servers that are not running any more.
+pub(super) fn remove_stale(state: &Scoped) {
     lock::remove_abandoned_dirs(&sessions(state), remove);
 }
 
@@ -162,7 +176,7 @@ fn sessions(state: &Scoped) -> PathBuf {
     state.store().layout().sessions()
 }
 
-/// A rest is swept by a later server.
+/// Removes the directory of a session. If files remain after an error, a later server removes them.
 fn remove(dir: &Path) {
     belljar_workspace::discard(dir).ok();
     fs::remove_dir_all(dir).ok();

@@ -1,4 +1,4 @@
-//! From what a caller asks for to what a box is told.
+//! Converts the request of a caller into the task of a box.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use super::language::Language;
 use super::{Programs, RunError};
 use crate::supervisor::spec::Task;
 
-/// What a caller asks for.
+/// A request to run one program.
 #[derive(Debug)]
 pub struct Work {
     pub program: Program,
-    /// The services that it is given; all that are declared if it does not say.
+    /// The services that the program may call. `None` selects all declared services.
     pub apis: Option<BTreeSet<ApiName>>,
     pub timeout: Option<Duration>,
 }
 
-/// One program.
+/// The program of a request.
 #[derive(Debug)]
 pub enum Program {
-    /// As a model wrote it.
+    /// Code that a model wrote.
     Code { code: String, language: Language, input: Option<String> },
-    /// A small script of our own, for a tool that works on files.
+    /// A script of Belljar that implements a file tool.
     Tool(Script),
-    /// A command line.
+    /// A command with its arguments.
     Command { argv: Vec<String>, stdin: Option<String> },
 }
 
-/// The heap of the engine, in parts of the box's memory: the rest is for what it is made of.
+/// The maximum heap size of the script engine, in percent of the box's memory limit.
 const HEAP_PERCENT: u64 = 75;
 
 impl Work {
-    /// Calls a skill with an input. It gets the services that lead to what it wants and no others,
-    /// whatever its caller may.
+    /// Creates the request to call a skill with an input. The skill gets only the services that it needs for
+    /// its declared access, even if its caller may use more.
     pub fn of_skill(skill: &Skill, config: &Config, input: Option<String>) -> Self {
         let code = format!(
             "import * as skill from \"skill:{}\";\nconst run = skill.default ?? skill.main ?? skill.run;\nif (run === undefined) throw new TypeError(\"the skill exports no default, main or run\");\nexport default typeof run === \"function\" ? await run(input) : run;\n",
@@ -49,6 +49,7 @@ impl Work {
 }
 
 impl Programs {
+    /// Converts a request into the task that is sent to a box.
     pub(super) async fn task(&self, config: &Config, work: Work) -> Result<Task, RunError> {
         let code = config.code();
         let timeout = timeout(code, work.timeout)?;
@@ -88,8 +89,8 @@ impl Programs {
                 if argv.first().is_none_or(String::is_empty) {
                     return Err(RunError::Usage("`command` must name a program".to_owned()));
                 }
-                if argv.iter().any(|word| word.contains('\0')) {
-                    return Err(RunError::Usage("`command` has a NUL in it".to_owned()));
+                if argv.iter().any(|argument| argument.contains('\0')) {
+                    return Err(RunError::Usage("`command` contains a NUL byte".to_owned()));
                 }
                 let command = std::iter::once("run_command".to_owned()).chain(argv.clone());
                 let command = command.collect();
@@ -103,27 +104,29 @@ impl Programs {
     }
 }
 
+/// Returns the command that runs code with an interpreter of the host.
 fn program(language: Language, code: String, input: Option<String>) -> Result<Exec, RunError> {
-    if !language.is_here() {
+    let name = language.name();
+    if !language.is_installed() {
+        let installed = Language::installed_names().join(", ");
         return Err(RunError::Usage(format!(
-            "boxes on this machine have no {}; there are {}",
-            language.name(),
-            Language::here().join(", ")
+            "the language `{name}` is not installed on this machine; use one of {installed}"
         )));
     }
-    language.program(code, input).ok_or_else(|| RunError::Usage("no such language".to_owned()))
+    let no_interpreter = || RunError::Usage(format!("the language `{name}` has no interpreter"));
+    language.program(code, input).ok_or_else(no_interpreter)
 }
 
-/// How long it may take. Neither nothing nor for ever can be said.
-fn timeout(code: &CodeConfig, said: Option<Duration>) -> Result<Duration, RunError> {
-    let (least, most) = (CodeConfig::MIN_TIMEOUT, code.max_timeout);
-    match said {
-        None => Ok(code.timeout.min(most)),
-        Some(said) if said < least || said > most => Err(RunError::Usage(format!(
+/// Returns the timeout of a program. An error if the requested timeout is not within the configured range.
+fn timeout(code: &CodeConfig, requested: Option<Duration>) -> Result<Duration, RunError> {
+    let (min, max) = (CodeConfig::MIN_TIMEOUT, code.max_timeout);
+    match requested {
+        None => Ok(code.timeout.min(max)),
+        Some(requested) if requested < min || requested > max => Err(RunError::Usage(format!(
             "`timeout` must be from {} to {} seconds",
-            least.as_secs(),
-            most.as_secs()
+            min.as_secs(),
+            max.as_secs()
         ))),
-        Some(said) => Ok(said),
+        Some(requested) => Ok(requested),
     }
 }

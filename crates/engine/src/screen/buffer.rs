@@ -1,49 +1,54 @@
-//! The cells of a screen, and how they are drawn for those who look.
+//! The character cells of a box's screen, and the drawing of these cells for viewers.
 
 use std::num::NonZeroU16;
 
 use vt100::{Callbacks, Parser};
 
-use super::protocol::{MAX_ANSWER, Size};
+use super::protocol::{MAX_REPLY, Size};
 
-/// So many lines that scrolled away can still be looked at.
-const SCROLL_BACK: usize = 10_000;
+/// The maximum number of lines in the scrollback buffer.
+const MAX_SCROLLBACK: usize = 10_000;
 
-/// Ends whatever sequence was begun.
+/// The control character that cancels an incomplete escape sequence.
 const CANCEL: &[u8] = b"\x18";
 
-/// What the terminal of a box would show.
+/// The content of a box's terminal.
 pub(super) struct ScreenBuffer {
-    terminal: Parser<Asked>,
-    /// Changes with everything that is written.
-    pub(super) age: u64,
+    terminal: Parser<TerminalEvents>,
+    /// A counter that increases with every change of the content.
+    pub(super) version: u64,
 }
 
-/// What one viewer's terminal shows.
+/// The content of one viewer's terminal.
 pub(super) struct View {
+    /// The content that was drawn for the viewer.
     shown: Parser,
-    /// How many lines back it looks.
-    back: usize,
-    age: Option<u64>,
+    /// The number of lines that the viewer has scrolled back.
+    scroll_offset: usize,
+    /// The version of the screen that was last drawn. `None` if the viewer must be drawn again.
+    version: Option<u64>,
+    /// The number of bells of the box when the viewer was last drawn.
     bells: u64,
-    /// Nothing that is on it is ours.
-    is_blank: bool,
+    /// Whether the content of the viewer's terminal is unknown, so that the whole screen must be drawn.
+    needs_clear: bool,
+    /// The row, the column and the visibility of the cursor in the viewer's terminal, if they are known.
     cursor: Option<(u16, u16, bool)>,
 }
 
-/// What the program said that is not drawn.
+/// Events of the program that are not drawn as cells: queries to the terminal, and bells.
 #[derive(Default)]
-struct Asked {
-    answers: Vec<u8>,
+struct TerminalEvents {
+    /// The terminal's replies to queries, as the program will read them.
+    replies: Vec<u8>,
     bells: u64,
 }
 
-impl Callbacks for Asked {
+impl Callbacks for TerminalEvents {
     fn audible_bell(&mut self, _: &mut vt100::Screen) {
         self.bells = self.bells.wrapping_add(1);
     }
 
-    /// Answers what programs ask every terminal, in the words of one that can little.
+    /// Replies to common queries of programs, in the way of a simple terminal.
     fn unhandled_csi(
         &mut self,
         screen: &mut vt100::Screen,
@@ -56,7 +61,7 @@ impl Callbacks for Asked {
         let (row, column) = screen.cursor_position();
         let (rows, columns) = screen.size();
         let (row, column) = (row + 1, column.saturating_add(1).min(columns.get()));
-        let answer = match (first, second, last, parameter) {
+        let reply = match (first, second, last, parameter) {
             (None, None, 'n', 5) => "\x1b[0n".to_owned(),
             (None, None, 'n', 6) => format!("\x1b[{row};{column}R"),
             (Some(b'?'), None, 'n', 6) => format!("\x1b[?{row};{column}R"),
@@ -66,126 +71,137 @@ impl Callbacks for Asked {
             (Some(b'?'), Some(b'$'), 'p', mode) => format!("\x1b[?{mode};0$y"),
             _ => return,
         };
-        if self.answers.len() + answer.len() <= MAX_ANSWER {
-            self.answers.extend_from_slice(answer.as_bytes());
+        if self.replies.len() + reply.len() <= MAX_REPLY {
+            self.replies.extend_from_slice(reply.as_bytes());
         }
     }
 }
 
 impl ScreenBuffer {
     pub(super) fn new(size: Size) -> Self {
-        let (rows, columns) = counts(size);
-        let terminal = Parser::new_with_callbacks(rows, columns, SCROLL_BACK, Asked::default());
-        Self { terminal, age: 0 }
+        let (rows, columns) = dimensions(size);
+        let events = TerminalEvents::default();
+        let terminal = Parser::new_with_callbacks(rows, columns, MAX_SCROLLBACK, events);
+        Self { terminal, version: 0 }
     }
 
-    /// Takes what the box wrote; what its terminal answers.
+    /// Interprets output of the box. Returns the terminal's replies to queries in the output.
     pub(super) fn write(&mut self, output: &[u8]) -> Vec<u8> {
         self.terminal.process(output);
-        self.age += 1;
-        std::mem::take(&mut self.terminal.callbacks_mut().answers)
+        self.version += 1;
+        std::mem::take(&mut self.terminal.callbacks_mut().replies)
     }
 
-    /// Goes on after something that was skipped, as if a new sequence began.
+    /// Cancels an incomplete escape sequence after some output was dropped.
     pub(super) fn skip(&mut self) {
         self.write(CANCEL);
     }
 
     pub(super) fn resize(&mut self, size: Size) {
-        let (rows, columns) = counts(size);
+        let (rows, columns) = dimensions(size);
         self.terminal.set_size(rows, columns);
-        self.age += 1;
+        self.version += 1;
     }
 
-    /// What turns what a viewer sees into what is there. Empty: it is that already.
+    /// Returns the bytes that bring a viewer's terminal up to date. They are empty if the terminal is
+    /// current.
     pub(super) fn draw(&mut self, view: &mut View) -> Vec<u8> {
-        let is_frozen = view.back > 0 && !view.is_blank && view.age.is_some();
-        if view.age == Some(self.age) || is_frozen {
+        let is_frozen = view.scroll_offset > 0 && !view.needs_clear && view.version.is_some();
+        if view.version == Some(self.version) || is_frozen {
             return Vec::new();
         }
         let mut out = String::new();
         let (rows, columns) = self.terminal.screen().size();
-        if view.is_blank || view.shown.screen().size() != (rows, columns) {
+        if view.needs_clear || view.shown.screen().size() != (rows, columns) {
             view.shown.set_size(rows, columns);
             view.cursor = None;
             out.push_str("\x1b[m\x1b[2J");
             view.shown.process(out.as_bytes());
         }
         let from = out.len();
-        self.terminal.screen_mut().set_scrollback(view.back);
+        self.terminal.screen_mut().set_scrollback(view.scroll_offset);
         let screen = self.terminal.screen();
-        view.back = screen.scrollback();
+        view.scroll_offset = screen.scrollback();
         for (index, row) in screen.rows_diff(view.shown.screen(), 0, columns.get()).enumerate() {
             if !row.is_empty() {
                 out.push_str(&format!("\x1b[{};1H\x1b[m{row}", index + 1));
             }
         }
-        if view.back > 0 {
-            out.push_str(&mark(view.back, screen.scrollback_len(), columns.get()));
+        if view.scroll_offset > 0 {
+            out.push_str(&scroll_marker(
+                view.scroll_offset,
+                screen.scrollback_len(),
+                columns.get(),
+            ));
         }
-        let drew = out.len() > from;
-        if drew {
+        let has_drawn = out.len() > from;
+        if has_drawn {
             view.cursor = None;
         }
-        out.push_str(&cursor(screen, view));
+        out.push_str(&move_cursor(screen, view));
         out.push_str(&screen.input_mode_diff(view.shown.screen()));
         self.terminal.screen_mut().set_scrollback(0);
         view.shown.process(out.get(from..).unwrap_or_default().as_bytes());
         let bells = self.terminal.callbacks().bells;
-        if view.bells != bells && view.age.is_some() {
+        if view.bells != bells && view.version.is_some() {
             out.push('\x07');
         }
-        (view.bells, view.age, view.is_blank) = (bells, Some(self.age), false);
+        (view.bells, view.version, view.needs_clear) = (bells, Some(self.version), false);
         out.into_bytes()
     }
 }
 
 impl View {
     pub(super) fn new() -> Self {
-        let (rows, columns) = counts(Size::USUAL);
+        let (rows, columns) = dimensions(Size::DEFAULT);
         let shown = Parser::new(rows, columns, 0);
-        Self { shown, back: 0, age: None, bells: 0, is_blank: true, cursor: None }
+        let (version, cursor) = (None, None);
+        Self { shown, scroll_offset: 0, version, bells: 0, needs_clear: true, cursor }
     }
 
-    /// Nothing that was drawn is there any more.
+    /// Requests that the whole screen is drawn again, since the viewer's terminal was cleared or resized.
     pub(super) fn redraw(&mut self) {
-        (self.is_blank, self.age) = (true, None);
+        (self.needs_clear, self.version) = (true, None);
     }
 
-    /// Looks further back, or less far; none: at what is there now.
+    /// Scrolls the view back by a number of lines, or forward if the number is negative. `None` shows the
+    /// newest lines.
     pub(super) fn scroll(&mut self, lines: Option<i32>) {
         let distance = usize::try_from(lines.unwrap_or(0).unsigned_abs()).unwrap_or(0);
-        self.back = match lines {
+        self.scroll_offset = match lines {
             None => 0,
-            Some(lines) if lines > 0 => self.back.saturating_add(distance).min(SCROLL_BACK),
-            Some(_) => self.back.saturating_sub(distance),
+            Some(lines) if lines > 0 => {
+                self.scroll_offset.saturating_add(distance).min(MAX_SCROLLBACK)
+            }
+            Some(_) => self.scroll_offset.saturating_sub(distance),
         };
-        self.age = None;
+        self.version = None;
     }
 
-    /// Whether there is something to draw.
-    pub(super) fn is_stale(&self, canvas: &ScreenBuffer) -> bool {
-        self.age.is_none_or(|age| age != canvas.age && self.back == 0)
+    /// Returns whether the viewer's terminal differs from the screen and must be drawn.
+    pub(super) fn is_stale(&self, buffer: &ScreenBuffer) -> bool {
+        self.version.is_none_or(|version| version != buffer.version && self.scroll_offset == 0)
     }
 }
 
-/// Where the cursor is and whether it is seen, if a viewer has it elsewhere.
-fn cursor(screen: &vt100::Screen, view: &mut View) -> String {
+/// Returns the escape sequences that move, show or hide a viewer's cursor. They are empty if the cursor is
+/// already correct.
+fn move_cursor(screen: &vt100::Screen, view: &mut View) -> String {
     let (row, column) = screen.cursor_position();
     let (_, columns) = screen.size();
-    let is_seen = !screen.hide_cursor() && view.back == 0;
-    let wanted = (row + 1, column.saturating_add(1).min(columns.get()), is_seen);
-    if view.cursor == Some(wanted) {
+    let is_visible = !screen.hide_cursor() && view.scroll_offset == 0;
+    let target = (row + 1, column.saturating_add(1).min(columns.get()), is_visible);
+    if view.cursor == Some(target) {
         return String::new();
     }
-    view.cursor = Some(wanted);
-    let end = if is_seen { 'h' } else { 'l' };
-    format!("\x1b[m\x1b[{};{}H\x1b[?25{end}", wanted.0, wanted.1)
+    view.cursor = Some(target);
+    let end = if is_visible { 'h' } else { 'l' };
+    format!("\x1b[m\x1b[{};{}H\x1b[?25{end}", target.0, target.1)
 }
 
-/// Says in the corner how far back a view is.
-fn mark(back: usize, all: usize, columns: u16) -> String {
-    let text = format!("[{back}/{all}]");
+/// Returns the escape sequences that show the scroll position in the upper right corner, such as `[50/93]`.
+fn scroll_marker(offset: usize, total: usize, columns: u16) -> String {
+    let text = format!("[{offset}/{total}]");
     let width = u16::try_from(text.len()).unwrap_or(u16::MAX);
     match columns.checked_sub(width) {
         Some(before) => format!("\x1b[1;{}H\x1b[0;7m{text}\x1b[m", before + 1),
@@ -193,8 +209,9 @@ fn mark(back: usize, all: usize, columns: u16) -> String {
     }
 }
 
-fn counts(size: Size) -> (NonZeroU16, NonZeroU16) {
-    let Size { rows, columns } = size.sane();
+/// Returns the clamped numbers of rows and columns of a size.
+fn dimensions(size: Size) -> (NonZeroU16, NonZeroU16) {
+    let Size { rows, columns } = size.clamped();
     (NonZeroU16::MIN.saturating_add(rows - 1), NonZeroU16::MIN.saturating_add(columns - 1))
 }
 
@@ -205,107 +222,109 @@ mod tests {
     use super::*;
     use crate::screen::guard::Guard;
 
-    /// A person's terminal, with the guard before it.
-    struct Watcher {
+    /// The terminal of a person, behind the guard that filters its input.
+    struct TestViewer {
         guard: Guard,
         terminal: Parser,
         view: View,
     }
 
-    impl Watcher {
+    impl TestViewer {
         fn new(rows: u16, columns: u16) -> Self {
-            let (rows, columns) = counts(Size { rows, columns });
+            let (rows, columns) = dimensions(Size { rows, columns });
             let terminal = Parser::new(rows, columns, 0);
             Self { guard: Guard::default(), terminal, view: View::new() }
         }
 
-        fn look(&mut self, canvas: &mut ScreenBuffer) -> usize {
-            let drawn = canvas.draw(&mut self.view);
+        /// Draws the screen in the terminal of the viewer. Returns the number of bytes that were drawn.
+        fn update(&mut self, buffer: &mut ScreenBuffer) -> usize {
+            let drawn = buffer.draw(&mut self.view);
             let mut passed = Vec::new();
             self.guard.pass(&drawn, &mut passed);
-            assert_eq!(passed, drawn, "nothing is drawn that the guard would stop");
+            assert_eq!(passed, drawn, "the guard passes every byte that is drawn");
             self.terminal.process(&passed);
             drawn.len()
         }
 
+        /// Checks that the terminal of the viewer shows the screen of the box in its upper left corner.
         #[track_caller]
-        fn sees(&self, canvas: &ScreenBuffer) {
-            let (theirs, ours) = (self.terminal.screen(), canvas.terminal.screen());
+        fn assert_shows(&self, buffer: &ScreenBuffer) {
+            let (shown, expected) = (self.terminal.screen(), buffer.terminal.screen());
             let rows = |screen: &vt100::Screen| -> Vec<String> {
-                screen.rows_formatted(0, ours.size().1.get() - 1).collect()
+                screen.rows_formatted(0, expected.size().1.get() - 1).collect()
             };
-            let all = rows(theirs);
-            let all = all.get(..usize::from(ours.size().0.get())).unwrap();
-            assert_eq!(all, rows(ours));
-            assert_eq!(theirs.hide_cursor(), ours.hide_cursor());
-            assert_eq!(theirs.bracketed_paste(), ours.bracketed_paste());
-            assert_eq!(theirs.mouse_protocol_mode(), ours.mouse_protocol_mode());
+            let all = rows(shown);
+            let all = all.get(..usize::from(expected.size().0.get())).unwrap();
+            assert_eq!(all, rows(expected));
+            assert_eq!(shown.hide_cursor(), expected.hide_cursor());
+            assert_eq!(shown.bracketed_paste(), expected.bracketed_paste());
+            assert_eq!(shown.mouse_protocol_mode(), expected.mouse_protocol_mode());
         }
     }
 
     const SIZE: Size = Size { rows: 8, columns: 20 };
 
     #[test]
-    fn a_larger_terminal_shows_the_same_in_its_corner() {
-        let mut canvas = ScreenBuffer::new(SIZE);
-        let mut watcher = Watcher::new(30, 100);
-        canvas.write("a line that is longer than the screen is wide\r\n".as_bytes());
-        canvas.write("žluť 漢字 \x1b[31mred\x1b[0m\x1b[?2004h".as_bytes());
-        watcher.look(&mut canvas);
-        watcher.sees(&canvas);
-        let first = watcher.terminal.screen().rows(0, 100).next().unwrap();
+    fn draw_shows_the_screen_in_the_upper_left_corner_of_a_larger_terminal() {
+        let mut buffer = ScreenBuffer::new(SIZE);
+        let mut viewer = TestViewer::new(30, 100);
+        buffer.write("a line that is longer than the screen is wide\r\n".as_bytes());
+        buffer.write("žluť 漢字 \x1b[31mred\x1b[0m\x1b[?2004h".as_bytes());
+        viewer.update(&mut buffer);
+        viewer.assert_shows(&buffer);
+        let first = viewer.terminal.screen().rows(0, 100).next().unwrap();
         assert_eq!(first.trim_end(), "a line that is longe");
     }
 
     #[test]
-    fn only_what_changed_is_drawn() {
-        let mut canvas = ScreenBuffer::new(SIZE);
-        let mut watcher = Watcher::new(8, 20);
-        canvas.write(b"0123456789abcdef\r\n0123456789abcdef\r\n");
-        let all = watcher.look(&mut canvas);
-        canvas.write(b"x");
-        let little = watcher.look(&mut canvas);
-        assert!(little < 40 && all > 40, "{little} of {all} bytes");
-        assert_eq!(watcher.look(&mut canvas), 0, "and nothing for nothing");
-        watcher.sees(&canvas);
+    fn draw_returns_only_the_changes_since_the_last_drawing() {
+        let mut buffer = ScreenBuffer::new(SIZE);
+        let mut viewer = TestViewer::new(8, 20);
+        buffer.write(b"0123456789abcdef\r\n0123456789abcdef\r\n");
+        let all = viewer.update(&mut buffer);
+        buffer.write(b"x");
+        let changed = viewer.update(&mut buffer);
+        assert!(changed < 40 && all > 40, "{changed} of {all} bytes");
+        assert_eq!(viewer.update(&mut buffer), 0, "no bytes without a change");
+        viewer.assert_shows(&buffer);
     }
 
     #[test]
-    fn questions_are_answered_and_nothing_else_is() {
-        let mut canvas = ScreenBuffer::new(SIZE);
-        assert_eq!(canvas.write(b"\x1b[3;4H\x1b[6n"), b"\x1b[3;4R");
-        assert_eq!(canvas.write(b"\x1b[5n\x1b[c"), b"\x1b[0n\x1b[?62;22c");
-        assert_eq!(canvas.write(b"\x1b[18t"), b"\x1b[8;8;20t");
-        assert_eq!(canvas.write(b"\x1b[21t\x1b]52;c;?\x07\x1bP$qm\x1b\\\x05"), b"");
-        let many = canvas.write(&b"\x1b[6n".repeat(10_000));
-        assert!(many.len() <= MAX_ANSWER, "{}", many.len());
+    fn write_returns_bounded_replies_to_common_terminal_queries_only() {
+        let mut buffer = ScreenBuffer::new(SIZE);
+        assert_eq!(buffer.write(b"\x1b[3;4H\x1b[6n"), b"\x1b[3;4R");
+        assert_eq!(buffer.write(b"\x1b[5n\x1b[c"), b"\x1b[0n\x1b[?62;22c");
+        assert_eq!(buffer.write(b"\x1b[18t"), b"\x1b[8;8;20t");
+        assert_eq!(buffer.write(b"\x1b[21t\x1b]52;c;?\x07\x1bP$qm\x1b\\\x05"), b"");
+        let many = buffer.write(&b"\x1b[6n".repeat(10_000));
+        assert!(many.len() <= MAX_REPLY, "{}", many.len());
     }
 
     #[test]
-    fn who_looks_back_stays_there_until_they_return() {
-        let mut canvas = ScreenBuffer::new(SIZE);
-        let mut watcher = Watcher::new(8, 20);
+    fn view_that_is_scrolled_back_stays_unchanged_until_it_returns_to_the_newest_lines() {
+        let mut buffer = ScreenBuffer::new(SIZE);
+        let mut viewer = TestViewer::new(8, 20);
         for line in 0..100 {
-            canvas.write(format!("line {line}\r\n").as_bytes());
+            buffer.write(format!("line {line}\r\n").as_bytes());
         }
-        watcher.look(&mut canvas);
-        watcher.view.scroll(Some(50));
-        watcher.look(&mut canvas);
-        let back = watcher.terminal.screen().contents();
-        assert!(back.contains("line 44\n") && back.contains("[50/93]"), "{back}");
-        canvas.write(b"more\r\n");
-        assert_eq!(watcher.look(&mut canvas), 0);
-        watcher.view.scroll(None);
-        watcher.look(&mut canvas);
-        watcher.sees(&canvas);
-        watcher.view.scroll(Some(i32::MAX));
-        watcher.look(&mut canvas);
-        assert!(watcher.terminal.screen().contents().starts_with("line 0"));
+        viewer.update(&mut buffer);
+        viewer.view.scroll(Some(50));
+        viewer.update(&mut buffer);
+        let contents = viewer.terminal.screen().contents();
+        assert!(contents.contains("line 44\n") && contents.contains("[50/93]"), "{contents}");
+        buffer.write(b"more\r\n");
+        assert_eq!(viewer.update(&mut buffer), 0);
+        viewer.view.scroll(None);
+        viewer.update(&mut buffer);
+        viewer.assert_shows(&buffer);
+        viewer.view.scroll(Some(i32::MAX));
+        viewer.update(&mut buffer);
+        assert!(viewer.terminal.screen().contents().starts_with("line 0"));
     }
 
     proptest! {
         #[test]
-        fn d18_whatever_a_box_writes_every_viewer_sees_the_same_cells(
+        fn d18_all_viewers_see_the_same_cells_for_any_output_of_a_box(
             pieces in proptest::collection::vec(
                 prop_oneof![
                     proptest::collection::vec(any::<u8>(), 0..40),
@@ -317,20 +336,20 @@ mod tests {
             ),
             sizes in proptest::collection::vec((2_u16..12, 2_u16..30), 0..3),
         ) {
-            let mut canvas = ScreenBuffer::new(SIZE);
-            let (mut early, mut late) = (Watcher::new(12, 30), Watcher::new(12, 30));
+            let mut buffer = ScreenBuffer::new(SIZE);
+            let (mut early, mut late) = (TestViewer::new(12, 30), TestViewer::new(12, 30));
             let mut sizes = sizes.into_iter();
             for (index, piece) in pieces.iter().enumerate() {
-                canvas.write(piece);
+                buffer.write(piece);
                 if index % 7 == 6 && let Some((rows, columns)) = sizes.next() {
-                    canvas.resize(Size { rows, columns });
+                    buffer.resize(Size { rows, columns });
                 }
-                early.look(&mut canvas);
+                early.update(&mut buffer);
             }
-            late.look(&mut canvas);
-            early.look(&mut canvas);
-            early.sees(&canvas);
-            late.sees(&canvas);
+            late.update(&mut buffer);
+            early.update(&mut buffer);
+            early.assert_shows(&buffer);
+            late.assert_shows(&buffer);
         }
     }
 }

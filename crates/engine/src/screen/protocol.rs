@@ -1,13 +1,13 @@
-//! What a keeper and its screen say to each other.
+//! The messages between a supervisor and its screen process.
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of output in one word: well below what the socket takes at once.
+/// The maximum number of bytes of output in one message, which is below the limit of the socket.
 pub const MAX_OUTPUT: usize = 32 * 1024;
-/// Most bytes of answers in one word.
-pub const MAX_ANSWER: usize = 1024;
+/// The maximum number of bytes in one [`TerminalReply`].
+pub const MAX_REPLY: usize = 1024;
 
-/// Rows and columns of a terminal.
+/// The size of a terminal in rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     pub rows: u16,
@@ -15,39 +15,40 @@ pub struct Size {
 }
 
 impl Size {
-    /// What a terminal has that nobody looks at yet.
-    pub const USUAL: Self = Self { rows: 24, columns: 80 };
+    /// The size of a box's terminal before the first client attaches.
+    pub const DEFAULT: Self = Self { rows: 24, columns: 80 };
 
-    /// The nearest size that a screen is kept in. Its memory grows with it.
-    pub fn sane(self) -> Self {
+    /// Returns the nearest size that is allowed for a screen. The limits bound the memory of the screen.
+    pub fn clamped(self) -> Self {
         Self { rows: self.rows.clamp(2, 400), columns: self.columns.clamp(2, 600) }
     }
 
-    /// The largest that fits into both.
+    /// Returns the largest size that fits into both sizes.
     pub fn within(self, other: Self) -> Self {
         Self { rows: self.rows.min(other.rows), columns: self.columns.min(other.columns) }
     }
 }
 
-/// To the screen.
+/// A message from the supervisor to the screen process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToScreen {
-    /// The box wrote this.
+    /// Output of the box.
     Output(Vec<u8>),
-    /// Some of what it wrote before was skipped.
+    /// Reports that some output of the box was dropped before this message.
     Gap,
-    /// The terminal of the box has another size.
+    /// The new size of the box's terminal.
     Size(Size),
-    /// Somebody looks, whose socket comes with this.
+    /// Adds a viewer. A descriptor of its socket comes with this message.
     Viewer { id: u64 },
-    /// Somebody's terminal shows nothing of ours any more.
+    /// Draws the whole screen of a viewer again, since its terminal was cleared or resized.
     Redraw { id: u64 },
-    /// Somebody looks back by so many lines; none: at what is there now.
+    /// Scrolls the view of a viewer back by a number of lines. `None` shows the newest lines.
     Scroll { id: u64, lines: Option<i32> },
-    /// Somebody has left.
+    /// Removes a viewer that has disconnected.
     Gone { id: u64 },
 }
 
-/// From the screen: what the terminal of the box answers to a question of the program.
+/// A message from the screen process: the terminal's reply to a query of the program, such as for the
+/// cursor position.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Answer(pub Vec<u8>);
+pub struct TerminalReply(pub Vec<u8>);

@@ -1,4 +1,5 @@
-//! The process that keeps a screen: locks itself in, takes what the box wrote, draws for who looks.
+//! The main function of a screen process. It locks itself down, reads the output of the box, and draws the
+//! screen for each viewer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,150 +13,161 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::SendFlags;
 
 use super::buffer::{ScreenBuffer, View};
-use super::protocol::{Answer, Size, ToScreen};
+use super::protocol::{Size, TerminalReply, ToScreen};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::lockdown::{self, LockedRole};
 
-/// Where [`belljar_sys::clone::spawn`] puts the socket to the keeper.
+/// The descriptor on which [`belljar_sys::clone::spawn`] puts the socket to the supervisor.
 const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
 
-/// While a box writes on and on it is drawn so often.
-const FRAME: Duration = Duration::from_millis(20);
-/// How long viewers get to take the last of it.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// The minimum time between two drawings of the screen.
+const FRAME_INTERVAL: Duration = Duration::from_millis(20);
+/// The time that viewers have to receive the last drawing after the box ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs as a screen until its box is gone.
+/// Runs this process as a screen process until its box ends.
 pub fn main() -> Result<(), EngineError> {
-    let adopted = belljar_sys::exec::adopt(CONTROL).context("find the socket to the supervisor");
+    let adopted = belljar_sys::exec::adopt(CONTROL);
+    let adopted = adopted.context("cannot use the inherited socket to the supervisor");
     let control = adopted.kind(ErrorKind::Broken)?;
-    rustix::process::setsid().ok(); // what is sent to the keeper's group is not for us
-    // On failure the supervisor sees the end of the connection.
+    // Signals to the process group of the supervisor must not reach this process.
+    rustix::process::setsid().ok();
+    // If this fails, the supervisor notices that the connection is closed.
     lockdown::enter(LockedRole::Screen).kind(ErrorKind::Broken)?;
-    tracing::debug!("screen is locked in");
-    let mut studio =
-        ScreenServer { control, canvas: ScreenBuffer::new(Size::USUAL), viewers: BTreeMap::new() };
-    studio.work().context("draw the screen").kind(ErrorKind::Broken)
+    tracing::debug!("screen process is locked down");
+    let buffer = ScreenBuffer::new(Size::DEFAULT);
+    let mut server = ScreenServer { control, buffer, viewers: BTreeMap::new() };
+    server.run().context("cannot draw the screen of the box").kind(ErrorKind::Broken)
 }
 
-/// A screen and those who look at it.
+/// The screen of a box and the viewers that it is drawn for.
 struct ScreenServer {
+    /// The socket to the supervisor.
     control: OwnedFd,
-    canvas: ScreenBuffer,
+    buffer: ScreenBuffer,
     viewers: BTreeMap<u64, Viewer>,
 }
 
+/// A client that is attached to the screen.
 struct Viewer {
-    line: OwnedFd,
+    socket: OwnedFd,
     view: View,
-    /// Drawn, and not taken yet.
-    pending: Vec<u8>,
-    taken: usize,
+    /// The bytes of the last drawing.
+    drawing: Vec<u8>,
+    /// The number of bytes of the last drawing that were sent to the viewer.
+    sent: usize,
 }
 
 impl ScreenServer {
-    fn work(&mut self) -> io::Result<()> {
+    /// Reads messages and draws the screen until the supervisor closes the connection.
+    fn run(&mut self) -> io::Result<()> {
         let mut drawn = Instant::now();
         loop {
-            let rest = FRAME.saturating_sub(drawn.elapsed());
-            let waits = self.viewers.values().any(|viewer| viewer.wants(&self.canvas));
-            let heard = self.wait(waits.then_some(rest))?;
-            if heard && !self.hear()? {
+            let rest = FRAME_INTERVAL.saturating_sub(drawn.elapsed());
+            let waits = self.viewers.values().any(|viewer| viewer.needs_data(&self.buffer));
+            let has_message = self.wait(waits.then_some(rest))?;
+            if has_message && !self.receive()? {
                 break;
             }
-            if !heard || drawn.elapsed() >= FRAME {
+            if !has_message || drawn.elapsed() >= FRAME_INTERVAL {
                 self.draw();
                 drawn = Instant::now();
             }
         }
-        let until = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         self.draw();
-        while Instant::now() < until && self.viewers.values().any(|it| it.wants(&self.canvas)) {
-            self.wait_for_viewers(until.saturating_duration_since(Instant::now()))?;
+        while Instant::now() < deadline
+            && self.viewers.values().any(|it| it.needs_data(&self.buffer))
+        {
+            self.wait_for_viewers(deadline.saturating_duration_since(Instant::now()))?;
             self.draw();
         }
         Ok(())
     }
 
-    /// Waits for the keeper, or until it is time to draw; whether the keeper said something. What a
-    /// viewer is slow to take is waited for too.
-    fn wait(&self, rest: Option<Duration>) -> io::Result<bool> {
+    /// Waits until the supervisor sends a message, a slow viewer can receive data, or `timeout` has passed.
+    /// Returns whether the supervisor sent a message.
+    fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut polled = vec![PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN)];
         let slow = self.viewers.values().filter(|viewer| viewer.has_pending());
-        polled.extend(slow.map(|viewer| PollFd::new(&viewer.line, PollFlags::OUT)));
+        polled.extend(slow.map(|viewer| PollFd::new(&viewer.socket, PollFlags::OUT)));
         let has_drawable =
-            self.viewers.values().any(|it| !it.has_pending() && it.wants(&self.canvas));
-        let rest = rest.filter(|_| has_drawable).map(timespec);
-        match rustix::event::poll(&mut polled, rest.as_ref()) {
+            self.viewers.values().any(|it| !it.has_pending() && it.needs_data(&self.buffer));
+        let timeout = timeout.filter(|_| has_drawable).map(timespec);
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(polled.first().is_some_and(|control| !control.revents().is_empty()))
     }
 
-    fn wait_for_viewers(&self, most: Duration) -> io::Result<()> {
+    /// Waits until a slow viewer can receive data, for at most `timeout`.
+    fn wait_for_viewers(&self, timeout: Duration) -> io::Result<()> {
         let slow = self.viewers.values().filter(|viewer| viewer.has_pending());
         let mut polled: Vec<PollFd<'_>> =
-            slow.map(|viewer| PollFd::new(&viewer.line, PollFlags::OUT)).collect();
-        match rustix::event::poll(&mut polled, Some(&timespec(most))) {
+            slow.map(|viewer| PollFd::new(&viewer.socket, PollFlags::OUT)).collect();
+        match rustix::event::poll(&mut polled, Some(&timespec(timeout))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes one word of the keeper; false at the last one.
-    fn hear(&mut self) -> io::Result<bool> {
-        let word = wire::receive::<ToScreen>(self.control.as_fd(), wire::MAX_MESSAGE)?;
-        let Some((word, mut with)) = word else { return Ok(false) };
-        match word {
+    /// Receives and handles one message of the supervisor. Returns `false` if the supervisor closed the
+    /// connection.
+    fn receive(&mut self) -> io::Result<bool> {
+        let received = wire::receive::<ToScreen>(self.control.as_fd(), wire::MAX_MESSAGE)?;
+        let Some((message, mut descriptors)) = received else { return Ok(false) };
+        match message {
             ToScreen::Output(output) => {
                 tracing::trace!(bytes = output.len(), "output of the box");
-                let answer = self.canvas.write(&output);
-                if !answer.is_empty() {
-                    wire::send(self.control.as_fd(), &Answer(answer), &[])?;
+                let reply = self.buffer.write(&output);
+                if !reply.is_empty() {
+                    wire::send(self.control.as_fd(), &TerminalReply(reply), &[])?;
                 }
             }
             ToScreen::Gap => {
                 tracing::debug!("output was skipped");
-                self.canvas.skip();
+                self.buffer.skip();
             }
             ToScreen::Size(size) => {
                 tracing::debug!(rows = size.rows, columns = size.columns, "new size");
-                self.canvas.resize(size);
+                self.buffer.resize(size);
             }
             ToScreen::Viewer { id } => {
                 tracing::info!(viewer = id, "viewer attached");
-                if let Some(line) = with.pop() {
-                    self.viewers.insert(id, Viewer::new(line));
+                if let Some(socket) = descriptors.pop() {
+                    self.viewers.insert(id, Viewer::new(socket));
                 }
             }
-            ToScreen::Redraw { id } => self.look(id, View::redraw),
-            ToScreen::Scroll { id, lines } => self.look(id, |view| view.scroll(lines)),
+            ToScreen::Redraw { id } => self.change_view(id, View::redraw),
+            ToScreen::Scroll { id, lines } => self.change_view(id, |view| view.scroll(lines)),
             ToScreen::Gone { id } => {
-                tracing::info!(viewer = id, "viewer left");
+                tracing::info!(viewer = id, "viewer disconnected");
                 self.viewers.remove(&id);
             }
         }
         Ok(true)
     }
 
-    fn look(&mut self, id: u64, act: impl FnOnce(&mut View)) {
+    /// Changes the view of a viewer, if the viewer is still attached.
+    fn change_view(&mut self, id: u64, change: impl FnOnce(&mut View)) {
         if let Some(viewer) = self.viewers.get_mut(&id) {
-            act(&mut viewer.view);
+            change(&mut viewer.view);
         }
     }
 
-    /// Draws for everybody who has taken all that was drawn before. The others get what is there when
-    /// they have.
+    /// Draws the screen for each viewer that has received its last drawing completely. Removes viewers that
+    /// cannot be written to.
     fn draw(&mut self) {
-        let canvas = &mut self.canvas;
+        let buffer = &mut self.buffer;
         self.viewers.retain(|_, viewer| {
             viewer
                 .send()
                 .and_then(|()| {
                     if !viewer.has_pending() {
-                        viewer.pending = canvas.draw(&mut viewer.view);
-                        tracing::trace!(bytes = viewer.pending.len(), "screen is drawn");
-                        viewer.taken = 0;
+                        viewer.drawing = buffer.draw(&mut viewer.view);
+                        tracing::trace!(bytes = viewer.drawing.len(), "screen is drawn");
+                        viewer.sent = 0;
                     }
                     viewer.send()
                 })
@@ -165,24 +177,26 @@ impl ScreenServer {
 }
 
 impl Viewer {
-    fn new(line: OwnedFd) -> Self {
-        Self { line, view: View::new(), pending: Vec::new(), taken: 0 }
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket, view: View::new(), drawing: Vec::new(), sent: 0 }
     }
 
+    /// Returns whether a part of the last drawing was not sent yet.
     fn has_pending(&self) -> bool {
-        self.taken < self.pending.len()
+        self.sent < self.drawing.len()
     }
 
-    fn wants(&self, canvas: &ScreenBuffer) -> bool {
-        self.has_pending() || self.view.is_stale(canvas)
+    /// Returns whether the viewer's terminal does not show the current screen yet.
+    fn needs_data(&self, buffer: &ScreenBuffer) -> bool {
+        self.has_pending() || self.view.is_stale(buffer)
     }
 
-    /// Sends what the line takes now.
+    /// Sends as much of the last drawing as the socket accepts without blocking.
     fn send(&mut self) -> io::Result<()> {
         while self.has_pending() {
-            let rest = self.pending.get(self.taken..).unwrap_or_default();
-            match rustix::net::send(&self.line, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(sent) => self.taken += sent,
+            let rest = self.drawing.get(self.sent..).unwrap_or_default();
+            match rustix::net::send(&self.socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => self.sent += sent,
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! A connection to an owned supervisor for clients that wait for many peers at once.
+//! An asynchronous connection to an owned supervisor, for clients that serve many peers at once.
 
 use std::io;
 
@@ -8,35 +8,35 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::connection::check;
+use super::connection::check_protocol;
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
 use crate::error::EngineError;
 
-/// Both directions of a connection.
+/// An asynchronous connection to a supervisor, for both reading and writing.
 #[derive(Debug)]
 pub struct Connection {
     pub reader: Reader,
     pub writer: OwnedWriteHalf,
 }
 
-/// The messages of a supervisor.
+/// Reads the messages that a supervisor sends.
 #[derive(Debug)]
 pub struct Reader {
-    from: OwnedReadHalf,
+    socket: OwnedReadHalf,
     decoder: FrameDecoder,
-    /// Whether the supervisor has sent its greeting.
+    /// Whether the [`Hello`] of the supervisor was received.
     is_greeted: bool,
 }
 
 impl Connection {
     pub fn new(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let (from, writer) = UnixStream::from_std(stream)?.into_split();
-        let reader = Reader { from, decoder: FrameDecoder::default(), is_greeted: false };
+        let (socket, writer) = UnixStream::from_std(stream)?.into_split();
+        let reader = Reader { socket, decoder: FrameDecoder::default(), is_greeted: false };
         Ok(Self { reader, writer })
     }
 
-    /// The next message. `None`: the supervisor is gone.
+    /// Returns the next message of the supervisor, or `None` if the supervisor closed the connection.
     pub async fn next(&mut self) -> anyhow::Result<Option<FromSupervisor>> {
         self.reader.next().await
     }
@@ -48,31 +48,33 @@ impl Connection {
 }
 
 impl Reader {
-    /// The next message. `None`: the supervisor is gone. Dropping this future loses no message.
+    /// Returns the next message of the supervisor, or `None` if the supervisor closed the connection.
+    /// Dropping the future loses no message.
     pub async fn next(&mut self) -> anyhow::Result<Option<FromSupervisor>> {
         let mut chunk = vec![0; 64 * 1024];
         loop {
             if !self.is_greeted
-                && let Some(hello) = self.decoder.take::<Hello>().context(INVALID)?
+                && let Some(hello) = self.decoder.take::<Hello>().context(INVALID_MESSAGE)?
             {
-                check("the supervisor", &hello).map_err(EngineError::into_inner)?;
+                check_protocol("the supervisor", &hello).map_err(EngineError::into_inner)?;
                 self.is_greeted = true;
             }
             if self.is_greeted
-                && let Some(message) = self.decoder.take().context(INVALID)?
+                && let Some(message) = self.decoder.take().context(INVALID_MESSAGE)?
             {
                 return Ok(Some(message));
             }
-            match self.from.read(&mut chunk).await {
+            match self.socket.read(&mut chunk).await {
                 Ok(0) => return Ok(None),
                 Ok(read) => self.decoder.push(chunk.get(..read).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Err(error) => {
-                    bail!(anyhow::Error::new(error).context("cannot read from a supervisor"))
+                    let context = "cannot read a message from a supervisor";
+                    bail!(anyhow::Error::new(error).context(context))
                 }
             }
         }
     }
 }
 
-const INVALID: &str = "a supervisor sent an invalid message";
+const INVALID_MESSAGE: &str = "a supervisor sent an invalid message";

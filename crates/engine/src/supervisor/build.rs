@@ -1,5 +1,5 @@
-//! Which build of Belljar supervises a named box. A command of another build must not use a protocol that
-//! the supervisor does not know.
+//! Records which build of Belljar supervises a named box, so that a command of another build does not send
+//! requests that the supervisor cannot read.
 //!
 //! ```text
 //! $BELLJAR_HOME/boxes/NAME/supervisor.json    written before the supervisor listens
@@ -16,24 +16,26 @@ use crate::box_store::NamedBox;
 use crate::error::{EngineError, ErrorKind};
 use crate::store::{durable, lock};
 
-/// Belljar 0.1 wrote no such file.
+/// The file in the directory of a named box that describes its supervisor. Belljar 0.1 did not write this
+/// file.
 const FILE: &str = "supervisor.json";
 
-/// The content of the file.
+/// The content of `supervisor.json`: the version of a box's supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 struct Build {
     protocol: u32,
     build: String,
 }
 
-/// Names this build as the supervisor of a box. The caller holds the lock of the box.
+/// Writes `supervisor.json` with the version of this build. The caller must hold the lock of the box.
 pub(super) fn write(dir: &Path) -> anyhow::Result<()> {
     let build = Build { protocol: PROTOCOL, build: BUILD.to_owned() };
     let text = serde_json::to_vec(&build)?;
-    durable::write_unsynced(dir, FILE, &text).with_context(|| format!("write {FILE}"))
+    durable::write_unsynced(dir, FILE, &text).with_context(|| format!("cannot write {FILE}"))
 }
 
-/// Whether Belljar 0.1 supervises a box. Without a socket, a supervisor of this build is just starting.
+/// Returns whether a supervisor of Belljar 0.1 is running for the box in `dir`. A held lock without a
+/// socket means that a supervisor of this build is starting.
 pub(super) fn is_legacy(dir: &Path) -> bool {
     lock::is_held(&dir.join("lock")) && read(dir).is_none() && dir.join("socket").exists()
 }
@@ -43,7 +45,8 @@ fn read(dir: &Path) -> Option<Build> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Refuses a request to a supervisor of another protocol. Every version can be stopped.
+/// Returns an error if the supervisor of a box uses another protocol version than this build. Requests to
+/// stop are always allowed.
 pub(super) fn check(of: &NamedBox, request: &ToSupervisor) -> Result<(), EngineError> {
     if request.is_stop() {
         return Ok(());
@@ -57,7 +60,7 @@ pub(super) fn check(of: &NamedBox, request: &ToSupervisor) -> Result<(), EngineE
     };
     let name = of.name();
     let text = format!(
-        "box {name} was started by {build}, and this is belljar {BUILD} (protocol {PROTOCOL}): `belljar stop {name}` stops it, `belljar start {name}` starts it with this version"
+        "box {name} was started by {build}, but this is belljar {BUILD} (protocol {PROTOCOL}); run `belljar stop {name}` and then `belljar start {name}` to restart the box with this version"
     );
     Err(EngineError::message(ErrorKind::Version, text))
 }
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_live_supervisor_of_another_build_can_only_be_stopped() {
+    fn check_allows_only_stop_requests_to_a_supervisor_of_another_build() {
         let dir = tempfile::tempdir().unwrap();
         let record = BoxRecord {
             name: "one".parse().unwrap(),
@@ -80,7 +83,7 @@ mod tests {
             ground: BoxWorkspace::Nothing,
         };
         let of = NamedBox { dir: dir.path().to_owned(), record };
-        check(&of, &ToSupervisor::Status).expect("nobody supervises it");
+        check(&of, &ToSupervisor::Status).expect("no supervisor is running");
         let file = fs::File::create(dir.path().join("lock")).unwrap();
         assert!(lock::try_acquire(&file, lock::PROBE_TIMEOUT));
         let refused = |contains: &str| {

@@ -1,4 +1,4 @@
-//! Starting supervisors and sending requests to them.
+//! Starts supervisors and sends requests to them.
 
 use std::fs::File;
 use std::io;
@@ -26,10 +26,10 @@ use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::store::{Run, lock};
 
-/// The time that a supervisor has to answer a request.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time to wait for a supervisor's response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A supervisor that was started for a named box and has not answered yet.
+/// A supervisor of a named box that has not reported yet whether the box started.
 #[derive(Debug)]
 pub struct Starting {
     name: BoxName,
@@ -37,20 +37,20 @@ pub struct Starting {
     log: PathBuf,
 }
 
-/// Starts a supervisor that this process owns, and sends it what to prepare. `stderr` gets its notices.
-/// The supervisor ends when the returned connection is closed.
+/// Starts a supervisor process and sends it the box to prepare, with `descriptors`. The supervisor writes
+/// its notices to `stderr` and exits when the returned connection is closed.
 pub fn spawn(
     state: &Scoped,
     prepare: Prepare,
     descriptors: &[BorrowedFd<'_>],
     stderr: Stdio,
 ) -> io::Result<(Child, UnixStream)> {
-    let (connection, theirs) = UnixStream::pair()?;
+    let (connection, supervisor_end) = UnixStream::pair()?;
     let child = Command::new(state.host().role_program())
         .arg0(ROLE)
         .env(HOME_VARIABLE, state.engine_home())
         .current_dir("/")
-        .stdin(OwnedFd::from(theirs))
+        .stdin(OwnedFd::from(supervisor_end))
         .stdout(Stdio::null())
         .stderr(stderr)
         .spawn()?;
@@ -63,7 +63,7 @@ pub fn spawn(
     Ok((child, connection))
 }
 
-/// Starts the supervisor of a named box. It goes on when this process ends.
+/// Starts the supervisor of a named box. The supervisor keeps running after this process exits.
 pub fn start(state: &Scoped, of: &NamedBox) -> Result<Starting, EngineError> {
     let log = of.dir.join("keeper.log");
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()));
@@ -76,22 +76,22 @@ pub fn start(state: &Scoped, of: &NamedBox) -> Result<Starting, EngineError> {
 }
 
 impl Starting {
-    /// Waits until the box is started or has failed to start. Passes on the supervisor's notices.
+    /// Waits until the box has started or failed to start. Passes the supervisor's notices to the observer.
     pub fn finish(self, state: &Scoped) -> Result<(), EngineError> {
-        let answer = receive::<Hello>(&self.connection)
+        let response = receive::<Hello>(&self.connection)
             .and_then(|_| receive::<FromSupervisor>(&self.connection));
-        let noted = std::fs::read_to_string(&self.log).unwrap_or_default();
-        for line in noted.lines() {
+        let notices = std::fs::read_to_string(&self.log).unwrap_or_default();
+        for line in notices.lines() {
             state.notice(&Notice::Logged(line.to_owned()));
         }
-        match answer {
+        match response {
             Ok(Some(FromSupervisor::Ready { .. })) => Ok(()),
             Ok(Some(FromSupervisor::Failed { kind, message })) => {
                 Err(EngineError::message(kind, format!("box {}: {message}", self.name)))
             }
             Ok(Some(_) | None) | Err(_) => {
                 let error = anyhow!(
-                    "the supervisor of box {} ended before the box was started; {} may say why",
+                    "cannot start box {}: its supervisor exited unexpectedly; see its log {}",
                     self.name,
                     self.log.display()
                 );
@@ -101,16 +101,17 @@ impl Starting {
     }
 }
 
-/// Sends a request to the supervisor of a box and returns its answer.
+/// Sends a request to the supervisor of a box and returns the response.
 pub fn ask(
     state: &Scoped,
     of: &NamedBox,
     request: &ToSupervisor,
 ) -> Result<FromSupervisor, EngineError> {
-    call(state, of, request, Some(TIMEOUT)).map(|(_, answer)| answer)
+    call(state, of, request, Some(RESPONSE_TIMEOUT)).map(|(_, response)| response)
 }
 
-/// Sends a request and returns the answer with the connection, for requests that go on after it.
+/// Sends a request to the supervisor of a box. Returns the response and the open connection, for requests
+/// that continue after the first response.
 pub fn call(
     state: &Scoped,
     of: &NamedBox,
@@ -118,36 +119,39 @@ pub fn call(
     timeout: Option<Duration>,
 ) -> Result<(UnixStream, FromSupervisor), EngineError> {
     let name = of.name();
-    tracing::debug!("box" = name.as_str(), request = request.name(), "supervisor is asked");
+    tracing::debug!(
+        "box" = name.as_str(),
+        request = request.name(),
+        "request is sent to the supervisor"
+    );
     build::check(of, request)?;
-    let asked = || -> io::Result<_> {
+    let exchange = || -> io::Result<_> {
         let connection = connect(&of.dir)?;
         connection.set_read_timeout(timeout)?;
         if build::is_legacy(&of.dir) {
-            let answer = legacy::stop(&connection, request)?;
-            return Ok((connection, None, answer));
+            let response = legacy::stop(&connection, request)?;
+            return Ok((connection, None, response));
         }
-        let hello = Hello::of_client(state.caller());
-        connection::send_first(&connection, &hello, request)?;
-        let theirs = receive::<Hello>(&connection)?;
-        let answer = receive(&connection)?;
-        Ok((connection, theirs, answer))
+        connection::send_first(&connection, &Hello::of_client(state.caller()), request)?;
+        let hello = receive::<Hello>(&connection)?;
+        let response = receive(&connection)?;
+        Ok((connection, hello, response))
     };
-    match asked() {
+    match exchange() {
         Ok((_, _, Some(FromSupervisor::Failed { kind, message }))) => {
             Err(EngineError::message(kind, message))
         }
-        Ok((connection, theirs, Some(answer))) => {
-            if let (Some(theirs), false) = (&theirs, request.is_stop()) {
-                connection::check("the supervisor of the box", theirs)?;
+        Ok((connection, hello, Some(response))) => {
+            if let (Some(hello), false) = (&hello, request.is_stop()) {
+                connection::check_protocol("the supervisor of the box", hello)?;
             }
-            Ok((connection, answer))
+            Ok((connection, response))
         }
-        Err(error) if !is_gone(&error) => {
-            let text = format!("cannot get an answer from the supervisor of box {name}");
+        Err(error) if !is_disconnected(&error) => {
+            let text = format!("cannot get a response from the supervisor of box {name}");
             Err(EngineError::new(ErrorKind::Broken, anyhow::Error::new(error).context(text)))
         }
-        // There is no supervisor, or it is about to exit.
+        // No supervisor is running, or the supervisor is about to exit.
         Ok((_, _, None)) | Err(_) => {
             let text = format!("box {name} is not running; `belljar start {name}` starts it");
             Err(EngineError::message(ErrorKind::WrongState, text))
@@ -155,7 +159,7 @@ pub fn call(
     }
 }
 
-/// The supervisors of named boxes, which carry out the answers to their questions.
+/// Notifies the supervisors of named boxes when the operator has answered a question of a box.
 #[derive(Clone, Copy, Debug)]
 pub struct OfNamedBoxes;
 
@@ -163,7 +167,7 @@ impl Supervisors for OfNamedBoxes {
     fn is_alive(&self, state: &Scoped, name: &BoxName, run: RunId) -> bool {
         let dir = box_store::boxes_dir(state).join(name.as_str());
         lock::is_held(&dir.join("lock"))
-            && Run::load(&dir).is_ok_and(|newest| newest.record.id == run)
+            && Run::load(&dir).is_ok_and(|latest| latest.record.id == run)
     }
 
     fn wake(&self, state: &Scoped, name: &BoxName, id: RequestId) -> Result<(), EngineError> {
@@ -173,12 +177,13 @@ impl Supervisors for OfNamedBoxes {
     }
 }
 
-/// The questions that wait for an answer in a state directory.
+/// Returns the questions of named boxes that wait for an answer of the operator.
 pub const fn approvals(state: &Scoped) -> Approvals<'_> {
     Approvals::new(state, &OfNamedBoxes)
 }
 
-fn is_gone(error: &io::Error) -> bool {
+/// Returns whether an error means that no process listens on the socket any more.
+fn is_disconnected(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
     matches!(
         error.kind(),
@@ -186,7 +191,8 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Connects through a descriptor of the directory: its path may be longer than a socket address.
+/// Connects to the socket of the supervisor in the directory of a box. The address uses a descriptor of the
+/// directory, because the path of the directory may be too long for a socket address.
 fn connect(dir: &Path) -> io::Result<UnixStream> {
     let directory = open_directory(dir)?;
     UnixStream::connect(socket_in(&directory))

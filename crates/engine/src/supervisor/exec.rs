@@ -1,7 +1,7 @@
-//! Runs programs of clients in a named box, beside the box's own program.
+//! Runs additional programs in a named box, for `belljar exec`.
 //!
-//! The client gets the descriptors of the program's streams. Their bytes do not pass through this process,
-//! which only reports the end of the program.
+//! The client receives the descriptors of the program's streams. The bytes of these streams do not pass
+//! through the supervisor, which only reports the end of the program.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,12 +27,13 @@ use crate::record;
 const SIGHUP: i32 = 1;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-/// The most programs of clients at once. It is below the limit of clients, so that other requests are served.
-const MOST: usize = 24;
-/// The time that a program has to end after its client disconnected.
-const GRACE: Duration = Duration::from_secs(5);
+/// The maximum number of additional programs that run in a box at once. It is lower than the maximum
+/// number of clients, so that other requests are still served.
+const MAX_PROGRAMS: usize = 24;
+/// The time that an additional program has to end after its client disconnected, before it is killed.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Starts a program and waits for its end.
+/// Starts a program in the box for a client, and waits until the program ends or the client disconnects.
 pub(super) fn run(
     client: &UnixStream,
     session: &BoxSession,
@@ -41,10 +42,12 @@ pub(super) fn run(
 ) -> io::Result<()> {
     client.set_read_timeout(None)?;
     let Some(channel) = session.exec_channel() else {
-        return send(client, &refused(session, "no program can be started in it"));
+        return send(client, &refused(session, "this box cannot start additional programs"));
     };
-    let Some(_permit) = session.permit(MOST) else {
-        let why = format!("{MOST} programs of clients are running in it; wait until one ends");
+    let Some(_permit) = session.permit(MAX_PROGRAMS) else {
+        let why = format!(
+            "cannot start another program: {MAX_PROGRAMS} programs of `belljar exec` are running in the box; wait until one ends"
+        );
         return send(client, &refused(session, &why));
     };
     let program = text(spec.argv.first().map_or(&[], Vec::as_slice));
@@ -54,29 +57,32 @@ pub(super) fn run(
     };
     let peer = rustix::net::sockopt::socket_peercred(client)?;
     if let Err(error) = record(session, &spec, caller, peer.uid.as_raw()) {
-        let why = format!("the start could not be recorded, so nothing was started: {error:#}");
+        let why = format!(
+            "the program was not started: cannot record its start in the ledger: {error:#}"
+        );
         return failed(ErrorKind::CannotStart, &why);
     }
-    let mut guest = match channel.exec(&wanted(spec)) {
-        Ok(guest) => guest,
+    let mut process = match channel.exec(&program_of(spec)) {
+        Ok(process) => process,
         Err(error) => {
             tracing::info!("program could not be started in the box");
-            return failed(kind_of(&error), &format!("{:#}", anyhow::Error::new(error)));
+            return failed(error_kind(&error), &format!("{:#}", anyhow::Error::new(error)));
         }
     };
     tracing::info!(uid = peer.uid.as_raw(), "program started in the box");
-    let met =
-        send(client, &FromSupervisor::ExecStarted).and_then(|()| hand_over(client, &mut guest));
-    match met.and_then(|()| watch(client, &guest)) {
+    let sent = send(client, &FromSupervisor::ExecStarted)
+        .and_then(|()| send_streams(client, &mut process));
+    match sent.and_then(|()| watch(client, &process)) {
         Ok(Some(ExecEnd { exit, signal })) => {
             tracing::info!(exit, signal, "program in the box ended");
             send(client, &FromSupervisor::ExecEnded { exit, signal })
         }
-        Ok(None) | Err(_) => end(&guest),
+        Ok(None) | Err(_) => end(&process),
     }
 }
 
-/// Records the start, which must be durable before the program starts.
+/// Records the start of an additional program in the ledger. The event is durable before the program
+/// starts.
 fn record(
     session: &BoxSession,
     spec: &ExecSpec,
@@ -100,18 +106,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn wanted(spec: ExecSpec) -> Program {
+/// Converts the request of a client into the program to start.
+fn program_of(spec: ExecSpec) -> Program {
     let ExecSpec { argv, env, workdir, terminal } = spec;
-    let word = OsString::from_vec;
+    let os_string = OsString::from_vec;
     Program {
-        argv: argv.into_iter().map(word).collect(),
-        env: env.into_iter().map(|(name, value)| (word(name), word(value))).collect(),
-        workdir: workdir.map(|path| PathBuf::from(word(path))),
-        terminal: terminal.map(|size| (size.sane().rows, size.sane().columns)),
+        argv: argv.into_iter().map(os_string).collect(),
+        env: env.into_iter().map(|(name, value)| (os_string(name), os_string(value))).collect(),
+        workdir: workdir.map(|path| PathBuf::from(os_string(path))),
+        terminal: terminal.map(|size| (size.clamped().rows, size.clamped().columns)),
     }
 }
 
-const fn kind_of(error: &ExecError) -> ErrorKind {
+const fn error_kind(error: &ExecError) -> ErrorKind {
     match error {
         ExecError::NotFound => ErrorKind::ProgramNotFound,
         ExecError::NotExecutable(_) => ErrorKind::NotExecutable,
@@ -122,55 +129,56 @@ const fn kind_of(error: &ExecError) -> ErrorKind {
     }
 }
 
-/// Sends the descriptors of the program's streams to the client. None stay open here, so that the program
-/// sees when the client closes them.
-fn hand_over(client: &UnixStream, guest: &mut ExecProcess) -> io::Result<()> {
-    let ends = guest.streams.take().ok_or(io::ErrorKind::InvalidInput)?;
-    let ends: Vec<BorrowedFd<'_>> = match &ends {
+/// Sends the descriptors of the program's streams to the client and closes them in this process, so that
+/// the program notices when the client closes them.
+fn send_streams(client: &UnixStream, process: &mut ExecProcess) -> io::Result<()> {
+    let streams = process.streams.take().ok_or(io::ErrorKind::InvalidInput)?;
+    let streams: Vec<BorrowedFd<'_>> = match &streams {
         ExecStreams::Pipes { input, output, error } => {
             vec![input.as_fd(), output.as_fd(), error.as_fd()]
         }
         ExecStreams::Terminal(terminal) => vec![terminal.as_fd()],
     };
-    send_descriptors(client, &ends)
+    send_descriptors(client, &streams)
 }
 
-/// Passes signals on until the program ends. `None`: the client is gone.
-fn watch(client: &UnixStream, guest: &ExecProcess) -> io::Result<Option<ExecEnd>> {
+/// Passes the client's signals to the program until the program ends. Returns `None` if the client
+/// disconnects.
+fn watch(client: &UnixStream, process: &ExecProcess) -> io::Result<Option<ExecEnd>> {
     loop {
         let mut polled = [
-            PollFd::from_borrowed_fd(guest.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN),
         ];
         match rustix::event::poll(&mut polled, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let [ended, said] = polled.map(|it| !it.revents().is_empty());
-        if ended {
-            return guest.wait().map(Some);
+        let [has_ended, has_message] = polled.map(|it| !it.revents().is_empty());
+        if has_ended {
+            return process.wait().map(Some);
         }
-        if said {
+        if has_message {
             match receive_small(client) {
-                Ok(Some(ToSupervisor::Signal(number))) => guest.signal(number)?,
+                Ok(Some(ToSupervisor::Signal(number))) => process.signal(number)?,
                 Ok(Some(_) | None) | Err(_) => return Ok(None),
             }
         }
     }
 }
 
-/// Ends a program whose client is gone.
-fn end(guest: &ExecProcess) -> io::Result<()> {
-    guest.signal(SIGHUP)?;
-    guest.signal(SIGTERM)?;
-    let until = Instant::now() + GRACE;
-    while !guest.is_over() {
-        let left = until.saturating_duration_since(Instant::now());
+/// Ends a program whose client has disconnected: with signals, and after the grace period by killing it.
+fn end(process: &ExecProcess) -> io::Result<()> {
+    process.signal(SIGHUP)?;
+    process.signal(SIGTERM)?;
+    let deadline = Instant::now() + GRACE_PERIOD;
+    while !process.is_over() {
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return guest.signal(SIGKILL);
+            return process.signal(SIGKILL);
         }
-        let mut polled = [PollFd::from_borrowed_fd(guest.as_fd(), PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&timespec(left))).ok(); // looked at again
+        let mut polled = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&timespec(left))).ok(); // the loop checks again
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Serves the clients of a named box, each on a thread of its own.
+//! Serves the clients of a named box, each on its own thread.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,12 +19,13 @@ use crate::error::ErrorKind;
 use crate::logging;
 use crate::network::broker::control::AnswerError;
 
-/// The most clients that are served at once. Further connections are closed.
+/// The maximum number of clients that are served at once. Further connections are closed.
 const MAX_CLIENTS: usize = 64;
 /// The time that a client has to send its request.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes the socket of a box. The caller holds the lock of the box, so no other process listens there.
+/// Creates the socket of a box in its directory. The caller must hold the lock of the box, so that no other
+/// process listens on the socket.
 pub(super) fn bind(dir: &Path) -> io::Result<UnixListener> {
     let directory = open_directory(dir)?;
     match rustix::fs::unlinkat(&directory, "socket", rustix::fs::AtFlags::empty()) {
@@ -34,46 +35,49 @@ pub(super) fn bind(dir: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(socket_in(&directory))
 }
 
-/// Serves clients until the process ends.
+/// Serves the clients of a box until the supervisor exits.
 pub(super) fn serve(socket: &UnixListener, session: &Arc<BoxSession>) {
     let clients = Arc::new(AtomicUsize::new(0));
     for client in socket.incoming().filter_map(Result::ok) {
         if !is_own_user(&client) || clients.load(Ordering::Acquire) >= MAX_CLIENTS {
-            tracing::warn!("connection is refused: another user, or too many at once");
+            tracing::warn!("connection is refused: wrong user or too many clients");
             continue;
         }
         clients.fetch_add(1, Ordering::AcqRel);
         let (session, clients) = (Arc::clone(session), Arc::clone(&clients));
         logging::spawn(move || {
-            serve_one(&client, &session).ok(); // the client may be gone
+            serve_one(&client, &session).ok(); // the client may have disconnected
             tracing::trace!("connection is closed");
             clients.fetch_sub(1, Ordering::AcqRel);
         });
     }
 }
 
-/// Whether the client runs as the same user as this process, or as root.
+/// Returns whether the client runs as the same user as the supervisor, or as root.
 fn is_own_user(client: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     rustix::net::sockopt::socket_peercred(client)
         .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
+/// Reads the request of one client and carries it out.
 fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
-    client.set_read_timeout(Some(TIMEOUT))?;
+    client.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     send(client, &Hello::of_supervisor())?;
     let Some(hello) = receive_small::<Hello>(client)? else { return Ok(()) };
     let Some(request) = receive_small::<ToSupervisor>(client)? else { return Ok(()) };
     tracing::debug!(request = request.name(), "client sent a request");
-    if let (Err(error), false) = (connection::check("the client", &hello), request.is_stop()) {
+    if let (Err(error), false) =
+        (connection::check_protocol("the client", &hello), request.is_stop())
+    {
         return send(client, &connection::failure(&error));
     }
-    let answer = match request {
+    let response = match request {
         ToSupervisor::Stop { now } => {
-            // First: a program that ends at once ends this process before it could answer.
-            let answered = send(client, &FromSupervisor::Ok);
+            // The response is sent first, because this process may exit as soon as the program ends.
+            let sent = send(client, &FromSupervisor::Ok);
             session.stop(now);
-            return answered;
+            return sent;
         }
         ToSupervisor::Pause => return pause(client, session),
         ToSupervisor::Attach { size, read_only } => {
@@ -81,7 +85,7 @@ fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
         }
         ToSupervisor::Exec(spec) => match hello.caller {
             Some(caller) => return exec::run(client, session, &caller, spec),
-            None => refused(session, "the client names no caller"),
+            None => refused(session, "the request of the client names no caller"),
         },
         ToSupervisor::Status => FromSupervisor::Status(session.live()),
         ToSupervisor::SetNetwork(change) => match session.rules.change(&change) {
@@ -98,20 +102,22 @@ fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
         | ToSupervisor::Keys(_)
         | ToSupervisor::Resize(_)
         | ToSupervisor::Scroll(_)
-        | ToSupervisor::Signal(_)) => {
-            refused(session, &format!("a named box takes no request `{}`", other.name()))
-        }
+        | ToSupervisor::Signal(_)) => refused(
+            session,
+            &format!("a named box does not support the request `{}`", other.name()),
+        ),
     };
-    send(client, &answer)
+    send(client, &response)
 }
 
-/// The answer to a request that the box cannot fulfil.
+/// Returns the response to a request that the box cannot carry out, with the name of the box and the
+/// reason.
 pub(super) fn refused(session: &BoxSession, why: &str) -> FromSupervisor {
     let message = format!("box {}: {why}", session.name);
     FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
 }
 
-/// Carries out an answer that is in the store.
+/// Carries out the operator's answer to a question, after the answer was written to the store.
 fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
     let answered = match id.run == session.run {
         true => session.rules.control.apply_answer(id),
@@ -129,11 +135,12 @@ fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
 
 /// Pauses the box until the client closes the connection.
 fn pause(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
-    let none = || io::Error::other("no program can be started in it");
-    let paused = match session.exec_channel().ok_or_else(none).and_then(ExecChannel::pause) {
+    let no_channel = || io::Error::other("this box cannot start additional programs");
+    let channel = session.exec_channel().ok_or_else(no_channel);
+    let paused = match channel.and_then(ExecChannel::pause) {
         Ok(paused) => paused,
         Err(error) => {
-            return send(client, &refused(session, &format!("it cannot be paused: {error}")));
+            return send(client, &refused(session, &format!("cannot pause the box: {error}")));
         }
     };
     send(client, &FromSupervisor::Ok)?;

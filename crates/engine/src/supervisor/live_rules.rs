@@ -1,21 +1,22 @@
-//! The network rules of a running box, which can change.
+//! Changes the network rules of a running box.
 
 use belljar_model::boxes::NetworkChange;
 use belljar_model::{Config, Template};
 
 use crate::network::broker::BrokerControl;
 
+/// The current network rules of a running box, and the handle of the broker that applies them.
 #[derive(Debug)]
 pub(super) struct LiveRules {
     pub(super) control: BrokerControl,
-    /// The template of the box, without later changes of its network.
+    /// The template of the box, without the changes that `belljar network` made.
     pub(super) base: Template,
-    /// The configuration as it was when the box was started.
+    /// The configuration at the time when the box was started.
     pub(super) config: Config,
 }
 
 impl LiveRules {
-    /// Changes the rules. They are in force when this returns.
+    /// Changes the network rules of the box. The broker applies the new rules when this function returns.
     pub(super) fn change(&self, change: &NetworkChange) -> anyhow::Result<()> {
         let policy = change.onto(self.base.clone()).policy(&self.config)?;
         self.control.change_rules(&policy)

@@ -1,5 +1,5 @@
-//! The supervisor of a named box: take the box's lock, start the box, serve clients until its program ends,
-//! and record the end.
+//! The supervisor of a named box. It takes the lock of the box, starts the box, serves clients until the
+//! program of the box ends, and records the end.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -34,7 +34,7 @@ use crate::scope::Scoped;
 use crate::store::lock;
 use crate::store::{Run, is_empty};
 
-/// Starts a box, reports that to the client, and supervises the box until it ends.
+/// Starts a named box, reports the start to the client, and supervises the box until its program ends.
 pub(super) fn supervise(
     state: &Scoped,
     connection: &UnixStream,
@@ -48,39 +48,41 @@ pub(super) fn supervise(
     let _entered = started.launched.span().entered();
     tracing::info!("box is up");
     let ready = FromSupervisor::Ready { run: started.launched.id(), remarks: Vec::new() };
-    send(connection, &ready).ok(); // the box is up even if the client is gone
-    connection.shutdown(std::net::Shutdown::Both).ok(); // the client reads nothing more
+    send(connection, &ready).ok(); // the box is up even if the client has exited
+    connection.shutdown(std::net::Shutdown::Both).ok(); // the client reads no further message
     started.watch(state, &of);
     tracing::info!("box is down");
     drop(lock);
     Ok(())
 }
 
-/// Takes the lock of the box, which this process holds until it ends.
+/// Takes the lock of a named box. The supervisor holds the lock until it exits.
 fn lock(of: &NamedBox) -> Result<File, EngineError> {
-    let file = File::create(of.dir.join("lock")).context("cannot open the lock of the box");
+    let file = File::create(of.dir.join("lock")).context("cannot open the lock file of the box");
     let file = file.kind(ErrorKind::CannotStart)?;
     if lock::try_acquire(&file, lock::PROBE_TIMEOUT) {
         Ok(file)
     } else {
-        Err(invalid("it is running already"))
+        Err(invalid("the box is already running"))
     }
 }
 
-/// A box that is built and recorded, with everything that its threads need. Its program waits.
+/// A named box that is built and recorded, and whose program has not started yet.
 struct StartedBox {
     run: Run,
     launched: Launched,
     has_layers: bool,
     session: Arc<BoxSession>,
-    /// The program's input, and the pipe that ends the box when something is written to it.
+    /// The reading end of the pipe for the program's input.
     input: OwnedFd,
+    /// The reading end of a pipe. A byte in this pipe kills the box.
     stop: OwnedFd,
-    /// The program's output is read from the filter; what is left goes here.
+    /// `/dev/null`, as the output of the box: the output filter takes all bytes.
     null: OwnedFd,
 }
 
 impl StartedBox {
+    /// Builds a named box, records the run, and starts the threads that serve its clients.
     fn start(state: &Scoped, of: &NamedBox) -> Result<Self, EngineError> {
         let Setup {
             template, base, config, sources, network_config, argv, tty, files, masks, ..
@@ -108,22 +110,22 @@ impl StartedBox {
         let dirs = ["upper", "home", "repo"].map(|name| of.dir.join(name));
         let counted: Vec<PathBuf> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
         spec.disk = Some(DiskLimit { dir: of.dir.clone(), counted });
-        let log = OutputLog::open(&of.dir).context("cannot open the log of the box");
+        let log = OutputLog::open(&of.dir).context("cannot open the output log of the box");
         let log = log.kind(ErrorKind::CannotStart)?;
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((input, keys), (stop, halt)) = pipe()
             .and_then(|input| Ok((input, pipe()?)))
-            .context("cannot make pipes")
+            .context("cannot create the pipes of the box")
             .kind(ErrorKind::CannotStart)?;
-        // A program that reads nothing must not block the clients that type.
+        // A program that does not read its input must not block the clients that type.
         rustix::io::ioctl_fionbio(&keys, true)
-            .context("cannot make pipes")
+            .context("cannot create the pipes of the box")
             .kind(ErrorKind::CannotStart)?;
-        let socket = listener::bind(&of.dir).context("cannot listen for requests");
+        let socket = listener::bind(&of.dir).context("cannot create the socket of the box");
         let socket = socket.kind(ErrorKind::CannotStart)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
         let null = null.context("cannot open /dev/null").kind(ErrorKind::CannotStart)?;
-        // A start that fails before this leaves the record of the last run as it is.
+        // A start that fails before this point does not change the record of the last run.
         let mut is_saved = false;
         let launched = launch::launch_after(state, spec, || {
             run.save().kind(ErrorKind::CannotStart)?;
@@ -131,7 +133,7 @@ impl StartedBox {
             Ok(())
         });
         if launched.is_err() && is_saved {
-            give_up(state, &mut run);
+            mark_finished(state, &mut run);
         }
         let mut launched = launched?;
         let _entered = launched.span().entered();
@@ -141,22 +143,22 @@ impl StartedBox {
             let requests = BoxRequests::new(state, of.name().clone());
             BrokerHandle::control(outside, requests)
         });
-        let control = outside.ok_or_else(|| invalid("a box without a broker"))?;
+        let control = outside.ok_or_else(|| invalid("the box was started without a broker"))?;
         let rules = LiveRules { control, base, config };
         let inputs = Inputs { keys: keys.into(), halt, exec_channel, terminal };
         let session = BoxSession::new(state.clone(), of.name(), launched.id(), log, inputs, rules);
         let session = Arc::new(session);
-        session.show();
+        session.start_screen();
         let served = Arc::clone(&session);
         logging::spawn(move || listener::serve(&socket, &served));
-        if let Some(line) = launched.template().health.clone() {
+        if let Some(command) = launched.template().health.clone() {
             let checked = Arc::clone(&session);
-            logging::spawn(move || health::check_repeatedly(&line, &checked));
+            logging::spawn(move || health::check_repeatedly(&command, &checked));
         }
         Ok(Self { run, launched, has_layers, session, input, stop, null })
     }
 
-    /// Starts the program, waits for its end and records it.
+    /// Starts the program of the box, waits until it ends, and records the end.
     fn watch(self, state: &Scoped, of: &NamedBox) {
         let Self { mut run, launched, has_layers, session, input, stop, null } = self;
         let template = launched.template().clone();
@@ -172,7 +174,7 @@ impl StartedBox {
             Ok(ended) => ended,
             Err(error) => {
                 state.failed(error.inner());
-                return give_up(state, &mut run);
+                return mark_finished(state, &mut run);
             }
         };
         let disk = template.limits.disk.as_u64();
@@ -203,8 +205,8 @@ impl StartedBox {
     }
 }
 
-/// The run is over before it was one.
-fn give_up(state: &Scoped, run: &mut Run) {
+/// Marks a run without a result as finished. Changes in its upper layer wait for review.
+fn mark_finished(state: &Scoped, run: &mut Run) {
     run.record.state = RunState::Finished;
     if !is_empty(&run.dir.join("upper")) {
         run.record.review = Review::Pending;
@@ -214,7 +216,7 @@ fn give_up(state: &Scoped, run: &mut Run) {
     }
 }
 
-/// Opens what the box works on. What it covered before stays measured from when it did.
+/// Opens the workspace of a named box. Changes that the box made before stay in its upper layer.
 fn workspace(
     of: &NamedBox,
     state: &Scoped,
@@ -222,78 +224,85 @@ fn workspace(
     let path = match &of.record.ground {
         BoxWorkspace::Nothing => return Ok((None, None)),
         BoxWorkspace::Directory { path } => path,
-        BoxWorkspace::Repo(repo) => return Ok((Some(clone_of(of)?), of_user(&repo.path))),
+        BoxWorkspace::Repo(repo) => return Ok((Some(clone_of(of)?), host_directory(&repo.path))),
     };
-    let (place, real) =
-        belljar_box::open(path).context("the workspace of the box").kind(ErrorKind::CannotStart)?;
+    let (place, real) = belljar_box::open(path)
+        .context("cannot open the workspace of the box")
+        .kind(ErrorKind::CannotStart)?;
     if real != *path {
-        let error = anyhow!("the workspace is not at {} any more", path.display());
+        let (path, real) = (path.display(), real.display());
+        let error = anyhow!("the workspace path {path} now leads to another directory: {real}");
         return Err(EngineError::new(ErrorKind::CannotStart, error));
     }
     let workspace = Workspace { place, path: real, layers: None, scratch: false };
-    let fresh = workspace_at(&workspace).kind(ErrorKind::CannotStart)?;
-    let before = of.run().and_then(|run| run.record.workspace);
-    prepare_restart(of, state, before.as_ref(), &fresh)?;
-    Ok((Some(workspace), Some(fresh)))
+    let current = workspace_at(&workspace).kind(ErrorKind::CannotStart)?;
+    let previous = of.run().and_then(|run| run.record.workspace);
+    prepare_restart(of, state, previous.as_ref(), &current)?;
+    Ok((Some(workspace), Some(current)))
 }
 
-/// Puts aside what is known of the changes so far, so that all are read again when the run is over.
+/// Prepares the layers of a box for its next run. The changes of all runs are read again when that run
+/// ends.
 fn prepare_restart(
     of: &NamedBox,
     state: &Scoped,
-    before: Option<&WorkspaceAt>,
-    fresh: &WorkspaceAt,
+    previous: Option<&WorkspaceAt>,
+    current: &WorkspaceAt,
 ) -> Result<(), EngineError> {
     let upper = of.dir.join("upper");
     if is_empty(&upper) {
         return belljar_workspace::discard(&of.dir)
             .map(drop)
-            .context("begin anew")
+            .context("cannot remove the data of the box's last run")
             .kind(ErrorKind::CannotStart);
     }
-    let Some(before) = before else {
+    let Some(previous) = previous else {
         let (name, upper) = (of.name(), upper.display());
         let text = format!(
-            "the record of the last run of box {name} is missing or damaged, and what the box changed is in {upper}: copy what you need from there, then `belljar reset {name} --discard-work` removes it"
+            "the record of the last run of box {name} is missing or damaged; the files that the box changed are in {upper}: copy what you need, then remove them with `belljar reset {name} --discard-work`"
         );
         return Err(EngineError::message(ErrorKind::CannotStart, text));
     };
-    // Only the inode: the number of its device may be another one after a restart of the machine.
-    if before.ino != fresh.ino {
+    // Only the inode is compared: the device number may change when the host restarts.
+    if previous.ino != current.ino {
         let error = anyhow!(
-            "{} is another directory than the one that the box worked on",
-            fresh.path.display()
+            "the workspace {} was replaced by another directory since the last run of the box; put the original directory back",
+            current.path.display()
         );
         return Err(EngineError::new(ErrorKind::CannotStart, error));
     }
-    let paths = RunPaths { workspace: &fresh.path, state: state.home(), run: &of.dir };
+    let paths = RunPaths { workspace: &current.path, state: state.home(), run: &of.dir };
     let layers = Layers::open(&paths).kind(ErrorKind::CannotStart)?;
-    belljar_workspace::prepare_restart(&layers, before.clock, &SealLimits::default())
-        .context("read what the box changed so far")
+    belljar_workspace::prepare_restart(&layers, previous.clock, &SealLimits::default())
+        .context("cannot read the earlier changes of the box")
         .kind(ErrorKind::CannotStart)
 }
 
-/// The box's own clone: nobody's work but its own, so it is shown as it is.
+/// Opens the repository clone of a box as its workspace. The box writes to the clone directly, without
+/// layers.
 fn clone_of(of: &NamedBox) -> Result<Workspace, EngineError> {
-    let opened = belljar_box::open(&of.dir.join("repo")).context("the clone of the box");
+    let opened = belljar_box::open(&of.dir.join("repo"));
+    let opened = opened.context("cannot open the repository clone of the box");
     let (place, path) = opened.kind(ErrorKind::CannotStart)?;
     Ok(Workspace { place, path, layers: None, scratch: true })
 }
 
-/// The user's directory that a clone is about, if it is still there.
-fn of_user(path: &Path) -> Option<WorkspaceAt> {
+/// Describes the host directory that a box's repository was cloned from, if that directory still exists.
+fn host_directory(path: &Path) -> Option<WorkspaceAt> {
     let (place, path) = belljar_box::open(path).ok()?;
     workspace_at(&Workspace { place, path, layers: None, scratch: false }).ok()
 }
 
-/// The directory that stays when the box is stopped.
+/// Opens the home directory of a named box, which is kept when the box is stopped.
 fn home(of: &NamedBox) -> Result<HomeMount, EngineError> {
-    let opened = belljar_box::open(&of.dir.join("home")).context("the home of the box");
+    let opened = belljar_box::open(&of.dir.join("home"));
+    let opened = opened.context("cannot open the home directory of the box");
     let (place, path) = opened.kind(ErrorKind::CannotStart)?;
     Ok(HomeMount { place, path })
 }
 
-/// The directories of the overlay: those of the run before, or new ones.
+/// Gives a workspace the overlay directories of the box's last run, or new ones if the last run changed
+/// nothing.
 fn layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
     if is_empty(&run.dir.join("upper")) {
         run.remove_layers();

@@ -1,5 +1,5 @@
-//! The supervisor of one program: prepare a box ahead of the call, wait for the task, record it, run it and
-//! report the result.
+//! The supervisor of one program in code mode. It prepares a box, waits for the task, records and runs the
+//! task, and reports the result.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,7 +25,7 @@ use crate::network::broker::NetworkSummary;
 use crate::scope::Scoped;
 use crate::store::CallMark;
 
-/// Prepares a box, reports that to the client, and runs the task that the client sends.
+/// Prepares a box for one program, reports to the client that the box is ready, and runs the client's task.
 pub(super) fn supervise(
     state: &Scoped,
     connection: &UnixStream,
@@ -39,18 +39,23 @@ pub(super) fn supervise(
         remarks: prepared.prepared.remarks().to_vec(),
     };
     send(connection, &ready)
-        .context("cannot report that the box is built")
+        .context("cannot report to the client that the box is ready")
         .kind(ErrorKind::Broken)?;
-    match receive(connection).context("cannot read the task").kind(ErrorKind::Broken)? {
+    match receive(connection)
+        .context("cannot receive the task of the client")
+        .kind(ErrorKind::Broken)?
+    {
         Some(ToSupervisor::Start(task)) => {
             let is_exclusive = prepared.workspace.is_exclusive();
             let (ending, remains) = prepared.run(state, connection, *task)?;
-            // The client need not wait until mounts and cgroups are gone, unless the next box mounts the
-            // same layers.
+            // The client need not wait until mounts and cgroups are removed, unless the next box mounts
+            // the same layers.
             let remains = (!is_exclusive).then_some(remains);
             let reported = send(connection, &FromSupervisor::Ended(Box::new(ending)));
             drop(remains);
-            reported.context("cannot report the end of the program").kind(ErrorKind::Broken)
+            reported
+                .context("cannot report to the client how the program ended")
+                .kind(ErrorKind::Broken)
         }
         Some(_) | None => {
             prepared.prepared.abandon();
@@ -59,64 +64,67 @@ pub(super) fn supervise(
     }
 }
 
-/// A box that waits for its task.
+/// A box for one program that waits for its task.
 struct PreparedProgram {
     workspace: ProgramWorkspace,
     prepared: Prepared,
-    /// Shows other processes that a call of this id is under way.
+    /// Tells other processes that the call with this id is running.
     _mark: CallMark,
-    /// Records the output.
-    tape: OutputRecorder,
+    /// Records the output of the program.
+    recorder: OutputRecorder,
 }
 
 impl PreparedProgram {
+    /// Builds the box in which the worker program waits for a task.
     fn new(state: &Scoped, of: ProgramBox, worker: OwnedFd) -> Result<Self, EngineError> {
-        let ProgramBox { rules, workspace: place } = of;
+        let ProgramBox { rules, workspace: workspace_spec } = of;
         let Rules { template, sources, network, remarks } = rules;
         let network = network.map(|network| network.open(state)).transpose()?;
         let id = state.new_id()?;
         let mark = state.store().mark_call(id.0).kind(ErrorKind::CannotStart)?;
-        let workspace = workspace(&place).kind(ErrorKind::CannotStart)?;
+        let workspace = workspace(&workspace_spec).kind(ErrorKind::CannotStart)?;
         let at = (!workspace.scratch).then(|| workspace_at(&workspace)).transpose();
-        let tape =
-            OutputRecorder::new(template.record, place.dir()).kind(ErrorKind::CannotStart)?;
+        let recorder = OutputRecorder::new(template.record, workspace_spec.dir())
+            .kind(ErrorKind::CannotStart)?;
         let argv = vec!["belljar-worker".into()];
         let mut spec = LaunchSpec::new(id, Purpose::Call, template, argv);
         spec.at = at.kind(ErrorKind::CannotStart)?;
         (spec.sources, spec.remarks, spec.network) = (sources, remarks, network);
         (spec.worker, spec.workspace) = (Some(worker), Some(workspace));
-        spec.disk = place.writes_to().map(|dir| DiskLimit::of_layers(dir.to_owned()));
+        spec.disk = workspace_spec.writes_to().map(|dir| DiskLimit::of_layers(dir.to_owned()));
         let prepared = launch::prepare(state, spec)?;
-        Ok(Self { workspace: place, prepared, _mark: mark, tape })
+        Ok(Self { workspace: workspace_spec, prepared, _mark: mark, recorder })
     }
 
+    /// Runs a task in the prepared box until the program ends. Returns the report of the end, and a
+    /// handle that removes the box when it is dropped.
     fn run(
         self,
         state: &Scoped,
         connection: &UnixStream,
         task: Task,
     ) -> Result<(Ending, Teardown), EngineError> {
-        let Self { prepared, tape, _mark, .. } = self;
+        let Self { prepared, recorder, _mark, .. } = self;
         let Task { job, output, timeout_millis, command } = task;
         // Steps that can fail come before the run is recorded.
-        let began = (|| {
+        let opened = (|| {
             let pipes = Pipes::new(connection)?;
-            let reader = WorkerReader::new(pipes.share()?, &job, output, tape);
+            let reader = WorkerReader::new(pipes.share()?, &job, output, recorder);
             anyhow::Ok((pipes, reader, null()?))
         })();
-        let (pipes, mut reader, null) = match began.kind(ErrorKind::CannotStart) {
-            Ok(began) => began,
-            Err(failure) => {
+        let (pipes, mut reader, null) = match opened.kind(ErrorKind::CannotStart) {
+            Ok(opened) => opened,
+            Err(error) => {
                 prepared.abandon();
-                return Err(failure);
+                return Err(error);
             }
         };
         let Pipes { connection, input, feed, stop, halt } = pipes;
         // The thread starts now, so that it is ready when the run is recorded.
-        let (go, recorded) = mpsc::channel::<()>();
+        let (recorded_sender, recorded) = mpsc::channel::<()>();
         logging::spawn(move || feed_worker(&recorded, &connection, &job, feed, &halt));
         let launched = prepared.record(command, timeout_millis.map(Duration::from_millis))?;
-        go.send(()).ok(); // the thread waits for this
+        recorded_sender.send(()).ok(); // the thread waits for this message
         let mut filter = |pipe, chunk: &[u8], _: &mut Vec<u8>| reader.read(pipe, chunk);
         let streams = Streams {
             input: input.as_fd(),
@@ -127,27 +135,33 @@ impl PreparedProgram {
         };
         let mut ended = launched.supervise(state, streams, || ())?;
         reader.finish();
-        let account = ended.network_summary.take().unwrap_or_default();
-        let mut ending = ending(&ended.finished, &mut reader, account);
-        let outputs = reader.tape.finish(ended.recorder.ledger(), ended.policy);
+        let summary = ended.network_summary.take().unwrap_or_default();
+        let mut ending = ending(&ended.finished, &mut reader, summary);
+        let outputs = reader.recorder.finish(ended.recorder.ledger(), ended.policy);
         let outputs = outputs.unwrap_or_else(|error| {
-            ending.notes.push(format!("the output of the program is not on record: {error:#}"));
+            let note = format!("cannot record the output of the program in the ledger: {error:#}");
+            ending.notes.push(note);
             [None, None]
         });
         let result = ended.result(None);
         if let Err(error) = ended.recorder.ended(&result, outputs, None) {
-            ending.notes.push(format!("the end of the run is not on record: {error}"));
+            ending.notes.push(format!("cannot record the end of the run in the ledger: {error}"));
         }
         Ok((ending, ended.teardown))
     }
 }
 
-/// The pipes that feed and stop a running box.
+/// The pipes of a running box: one for the worker's input, and one that kills the box.
 struct Pipes {
+    /// The connection to the client.
     connection: UnixStream,
+    /// The end of the input pipe that the worker reads from.
     input: OwnedFd,
+    /// The end of the input pipe that the supervisor writes to.
     feed: File,
+    /// The end of the stop pipe that the supervising thread watches.
     stop: OwnedFd,
+    /// The other end of the stop pipe. A byte that is written to it kills the box.
     halt: OwnedFd,
 }
 
@@ -155,18 +169,18 @@ impl Pipes {
     fn new(connection: &UnixStream) -> anyhow::Result<Self> {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((input, feed), (stop, halt)) = (pipe()?, pipe()?);
-        let connection = connection.try_clone().context("cannot share the connection")?;
+        let connection = connection.try_clone().context("cannot duplicate the connection")?;
         Ok(Self { connection, input, feed: feed.into(), stop, halt })
     }
 
-    /// For the reader of the worker: the connection to the client, and the pipe that ends the box.
+    /// Duplicates the connection to the client and the pipe that kills the box, for the [`WorkerReader`].
     fn share(&self) -> anyhow::Result<(UnixStream, OwnedFd)> {
         Ok((self.connection.try_clone()?, self.halt.try_clone()?))
     }
 }
 
-/// Sends the job to the worker once the run is recorded, then the results of its tool calls. Ends the box
-/// when the client cancels the call or disconnects.
+/// Sends the job to the worker once the run is recorded, and then the results of its tool calls. Kills
+/// the box when the client cancels the call or disconnects.
 fn feed_worker(
     recorded: &mpsc::Receiver<()>,
     connection: &UnixStream,
@@ -178,24 +192,25 @@ fn feed_worker(
         return; // the run could not be recorded
     }
     if wire::write(&mut feed, job).is_err() {
-        return; // the worker is gone, which the main thread sees
+        return; // the worker has exited, which the main thread notices
     }
-    // A program that is no script has read all of its input from its job.
+    // Only scripts call tools. Other programs get their whole input with the job.
     let mut feed = matches!(job, Job::Script(_)).then_some(feed);
     while let Ok(Some(message)) = receive(connection) {
         let ToSupervisor::ToolAnswer { id, value } = message else { break };
-        tracing::debug!(call = id, failed = value.is_err(), "tool answered");
-        let Some(to) = &mut feed else { continue };
-        if wire::write(to, &wire::ToWorker::Answer { id, value }).is_err() {
+        tracing::debug!(call = id, failed = value.is_err(), "tool returned a result");
+        let Some(writer) = &mut feed else { continue };
+        if wire::write(writer, &wire::ToWorker::Answer { id, value }).is_err() {
             feed = None;
         }
     }
-    // A byte, not the end of the pipe: the reader of the worker has a copy of the writing end.
-    rustix::io::write(halt, b"1").ok(); // the box may be gone
+    // Closing this end is not enough: the reader of the worker has a copy of the writing end.
+    rustix::io::write(halt, b"1").ok(); // the box may have ended
 }
 
-fn workspace(place: &ProgramWorkspace) -> anyhow::Result<Workspace> {
-    match place {
+/// Opens the workspace of a program.
+fn workspace(spec: &ProgramWorkspace) -> anyhow::Result<Workspace> {
+    match spec {
         ProgramWorkspace::Scratch { dir } => {
             let (place, path) = belljar_box::open(&dir.join("upper"))?;
             Ok(Workspace { place, path, layers: None, scratch: true })
@@ -213,20 +228,27 @@ fn null() -> anyhow::Result<OwnedFd> {
         .context("cannot open /dev/null")
 }
 
-/// The report of a program's end.
-fn ending(finished: &BoxEnd, reader: &mut WorkerReader, account: NetworkSummary) -> Ending {
-    let (stdout_truncated, stderr_truncated) = reader.cut();
+/// Returns the report of how a program ended.
+fn ending(finished: &BoxEnd, reader: &mut WorkerReader, summary: NetworkSummary) -> Ending {
+    let (stdout_truncated, stderr_truncated) = reader.is_truncated();
     let NetworkSummary { requests, more_requests, denied, alarms, broker_gone, unrecorded, .. } =
-        account;
+        summary;
     let mut notes: Vec<String> = alarms.into_iter().map(|line| format!("alarm: {line}")).collect();
     if broker_gone {
-        notes.push("the broker ended before the box did: from then on it had no network".into());
+        let note = "the broker exited before the box, so the box had no network after that";
+        notes.push(note.to_owned());
     }
-    notes.extend(unrecorded.map(|error| format!("a request could not be recorded: {error}")));
     notes.extend(
-        reader.broken.take().map(|error| format!("the worker sent an invalid message: {error}")),
+        unrecorded.map(|error| format!("cannot record a network request in the ledger: {error}")),
     );
-    notes.extend(finished.exec_error.as_ref().map(|error| format!("the worker: {error}")));
+    notes.extend(
+        reader
+            .frame_error
+            .take()
+            .map(|error| format!("the worker sent an invalid message: {error}")),
+    );
+    let exec_error = finished.exec_error.as_ref();
+    notes.extend(exec_error.map(|error| format!("cannot start the worker: {error}")));
     Ending {
         reason: finished.reason,
         exit: finished.exit,

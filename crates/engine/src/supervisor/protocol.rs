@@ -1,10 +1,10 @@
 //! The messages between a supervisor and its clients, in the frames of [`belljar_wire`].
 //!
-//! The first message in each direction is a [`Hello`]. The side that finds another version of the protocol
-//! there stops. `Hello` and `Stop` keep their form in later versions, so that every version can stop a box.
-//! Everything else is one [`ToSupervisor`] or [`FromSupervisor`]:
+//! The first message in each direction is a [`Hello`]. A peer that receives another protocol version
+//! closes the connection. `Hello` and `Stop` keep their form in later versions, so that every version can
+//! stop a box. Every other message is a [`ToSupervisor`] or a [`FromSupervisor`]:
 //!
-//! | client sends | supervisor answers |
+//! | client sends | supervisor responds with |
 //! |---|---|
 //! | `Prepare` and descriptors | `Ready`, or `Failed` |
 //! | `Start` (a program) | `Output` and `ToolCall`, then `Ended` or `Failed` |
@@ -25,23 +25,24 @@ use super::spec::{Ending, Prepare, Task};
 use crate::error::ErrorKind;
 use crate::screen::protocol::Size;
 
-/// The version of these messages. Belljar 0.1 spoke version 1, which had no [`Hello`].
+/// The version of the protocol between supervisors and clients. Belljar 0.1 used version 1, without
+/// [`Hello`].
 pub const PROTOCOL: u32 = 2;
 
-/// The largest frame that a supervisor of a named box reads from a client.
+/// The maximum size of a request to the supervisor of a named box.
 pub(super) const MAX_REQUEST: usize = 1 << 20; // bytes
 
-/// The version of Belljar that was built here.
+/// The version of this build of Belljar.
 pub(super) const BUILD: &str = env!("CARGO_PKG_VERSION");
 
-/// The first message of each side. Fields of later versions are ignored.
+/// The first message of a client and of a supervisor. Unknown fields of later versions are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
     pub build: String,
-    /// Who the client acts for. A supervisor sends none.
+    /// The caller that the client acts for. `None` in the message of a supervisor.
     pub caller: Option<Caller>,
-    /// The process of the supervisor. A client sends none.
+    /// The process id of the supervisor. `None` in the message of a client.
     pub pid: Option<u32>,
 }
 
@@ -57,58 +58,48 @@ impl Hello {
     }
 }
 
-/// From a client to a supervisor.
+/// A message from a client to a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToSupervisor {
-    /// Build a box. Only the process that started a supervisor sends this, and only once.
+    /// Builds a box. Only the process that started the supervisor sends this request, and only once.
     Prepare(Box<Prepare>),
-    /// Run this in the prepared box.
+    /// Runs a task in the prepared box.
     Start(Box<Task>),
-    /// End the program: its result is not wanted any more.
+    /// Cancels the running task: its program is killed.
     Cancel,
-    /// The result of a [`FromSupervisor::ToolCall`].
-    ToolAnswer {
-        id: u64,
-        value: Result<Box<RawValue>, String>,
-    },
+    /// The result of a tool call that the supervisor sent as [`FromSupervisor::ToolCall`].
+    ToolAnswer { id: u64, value: Result<Box<RawValue>, String> },
+    /// Requests the current state of the box.
     Status,
-    /// Stop every process of the box until this connection is closed.
+    /// Pauses every process of the box until the client closes the connection.
     Pause,
-    /// End the program with signals, or kill it at once.
-    Stop {
-        now: bool,
-    },
-    /// Change the network rules of the box.
+    /// Ends the program of the box with signals, or kills it at once if `now` is set.
+    Stop { now: bool },
+    /// Changes the network rules of the box.
     SetNetwork(NetworkChange),
-    /// The store has an answer to a question of this run.
-    ApprovalAnswered {
-        run: RunId,
-        number: u64,
-    },
-    /// Show the screen of the box.
-    Attach {
-        size: Size,
-        read_only: bool,
-    },
-    /// Type into the attached screen.
+    /// Reports that the operator's answer to a question of this run was written to the store.
+    ApprovalAnswered { run: RunId, number: u64 },
+    /// Attaches the client to the screen of the box. `size` is the size of the client's terminal.
+    Attach { size: Size, read_only: bool },
+    /// Keys that an attached client typed.
     Keys(Vec<u8>),
-    /// The terminal of the attached client has another size.
+    /// The new size of an attached client's terminal.
     Resize(Size),
-    /// Scroll the attached screen back by so many lines. `None`: show the newest lines.
+    /// Scrolls the screen of an attached client back by a number of lines. `None` shows the newest lines.
     Scroll(Option<i32>),
-    /// Start one more program in the box.
+    /// Starts an additional program in the box.
     Exec(ExecSpec),
-    /// Send a signal to the program of [`ToSupervisor::Exec`].
+    /// Sends a signal to the program that [`ToSupervisor::Exec`] started.
     Signal(i32),
 }
 
 impl ToSupervisor {
-    /// Whether supervisors of every version understand this request.
+    /// Returns whether this is a request to stop the box, which supervisors of every version understand.
     pub(super) const fn is_stop(&self) -> bool {
         matches!(self, Self::Stop { .. })
     }
 
-    /// The kind of the message, for logs. Its content may be private.
+    /// Returns the name of the message type, for logs. The content of a message may be private.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Prepare(_) => "prepare",
@@ -131,67 +122,56 @@ impl ToSupervisor {
     }
 }
 
-/// From a supervisor to a client.
+/// A message from a supervisor to a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromSupervisor {
-    /// The box is built. A program waits for its task; a named box or a tool server is started.
-    Ready {
-        run: RunId,
-        remarks: Vec<String>,
-    },
-    /// The program wrote this.
-    Output {
-        stream: Stream,
-        text: String,
-    },
-    /// The program calls a tool of another server.
-    ToolCall {
-        id: u64,
-        server: String,
-        tool: String,
-        input: Box<RawValue>,
-    },
-    /// The program ended.
+    /// Reports that the box is ready. A named box or a tool server is running; a program waits for its
+    /// task.
+    Ready { run: RunId, remarks: Vec<String> },
+    /// Output of the program.
+    Output { stream: Stream, text: String },
+    /// A call of the program to a tool of a tool server. The client sends [`ToSupervisor::ToolAnswer`].
+    ToolCall { id: u64, server: String, tool: String, input: Box<RawValue> },
+    /// Reports how the program of a task ended.
     Ended(Box<Ending>),
+    /// The current state of a named box.
     Status(Live),
+    /// Reports that a request succeeded.
     Ok,
-    /// The program runs. The descriptors of its streams follow.
+    /// Reports that the additional program has started. The descriptors of its streams follow.
     ExecStarted,
-    ExecEnded {
-        exit: Option<i32>,
-        signal: Option<i32>,
-    },
-    Failed {
-        kind: ErrorKind,
-        message: String,
-    },
+    /// Reports the exit status of the additional program, or the signal that killed it.
+    ExecEnded { exit: Option<i32>, signal: Option<i32> },
+    /// Reports that a request failed.
+    Failed { kind: ErrorKind, message: String },
 }
 
-/// A program to start in a running box.
+/// An additional program to start in a running box.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ExecSpec {
     pub argv: Vec<Vec<u8>>,
-    /// Variables that are added to those of the box's own program, or replace them.
+    /// Environment variables that extend or replace those of the box's main program.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     pub workdir: Option<Vec<u8>>,
-    /// The size of its terminal. `None`: it gets pipes.
+    /// The size of the program's terminal. `None` gives the program pipes instead of a terminal.
     pub terminal: Option<Size>,
 }
 
-/// The state of a running box that only its supervisor knows.
+/// The current state of a running named box, as its supervisor reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Live {
     pub run: RunId,
-    /// The process of the supervisor.
+    /// The process id of the supervisor.
     pub pid: u32,
-    /// When the box was started and when it last wrote output, in milliseconds since the epoch.
+    /// The time when the box was started, in milliseconds since the epoch.
     pub since: u64,
+    /// The time when the box last wrote output, in milliseconds since the epoch.
     pub last_output: Option<u64>,
-    /// How many questions wait for the operator.
+    /// The number of questions that wait for the operator's answer.
     pub questions: usize,
-    /// Whether the broker died, so that the box has no network.
+    /// Whether the broker exited, so that the box has no network.
     pub dark: bool,
-    /// The result of the last health check, if the box has one.
+    /// The result of the last health check. `None` if the box has no health check.
     pub health: Option<Health>,
 }
 
@@ -199,7 +179,7 @@ pub struct Live {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// The first check is not finished.
+    /// The first health check has not finished yet.
     Starting,
     Healthy,
     Unhealthy,

@@ -1,4 +1,5 @@
-//! The main function of a supervisor: greet the client, read what to prepare, and supervise that box.
+//! The main function of a supervisor process. It reads the request of its client, prepares the box and
+//! supervises it.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -16,16 +17,18 @@ use crate::host::HostEnv;
 use crate::notice::Observer;
 use crate::scope::{EngineConfig, Scoped};
 
-/// Runs as a supervisor. Descriptor 0 is the connection to the process that started it.
+/// Runs this process as a supervisor. Descriptor 0 is the connection to the client that started the
+/// process.
 pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
-    // A terminal that the starting process has must not send signals to the box.
-    rustix::process::setsid().ok(); // fails only for the leader of a group, which has its own session
+    // The terminal of the client must not send signals to the box.
+    rustix::process::setsid().ok(); // fails only for a process group leader, which has its own session
     let connection = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
-    let connection = connection.context("cannot find the connection").kind(ErrorKind::Broken)?;
+    let connection =
+        connection.context("cannot use standard input as a connection").kind(ErrorKind::Broken)?;
     let connection = UnixStream::from(connection);
     let supervised = supervise(&connection, host, clock, observer);
     supervised.inspect_err(|error| {
-        send(&connection, &connection::failure(error)).ok(); // the client may be gone
+        send(&connection, &connection::failure(error)).ok(); // the client may have exited
     })
 }
 
@@ -36,22 +39,25 @@ fn supervise(
     observer: Arc<dyn Observer>,
 ) -> Result<(), EngineError> {
     let hello = send(connection, &Hello::of_supervisor()).and_then(|()| receive(connection));
-    let hello: Option<Hello> = hello.context("cannot greet the client").kind(ErrorKind::Broken)?;
+    let hello: Option<Hello> =
+        hello.context("cannot exchange versions with the client").kind(ErrorKind::Broken)?;
     let Some(hello) = hello else { return Ok(()) };
-    connection::check("the client", &hello)?;
-    let caller = hello.caller.ok_or_else(|| invalid("the client names no caller"))?;
-    // Blocked before there are threads: the supervising thread reads these signals.
+    connection::check_protocol("the client", &hello)?;
+    let caller =
+        hello.caller.ok_or_else(|| invalid("the first message of the client names no caller"))?;
+    // Signals are blocked before other threads start, since the supervising thread reads them.
     let _signals = SignalFd::new(&SUPERVISOR_SIGNALS)
-        .context("cannot watch for signals")
+        .context("cannot create a descriptor for signals")
         .kind(ErrorKind::CannotStart)?;
     let home = host.state_dir()?;
     let engine = EngineConfig { home, config_file: None, host };
     let state = Scoped::open(engine, clock, observer, caller)?;
-    let request = receive(connection).context("cannot read what to prepare");
+    let request = receive(connection).context("cannot read the request to prepare a box");
     let prepare = match request.kind(ErrorKind::Broken)? {
         Some(ToSupervisor::Prepare(prepare)) => *prepare,
         Some(other) => {
-            return Err(invalid(format!("expected `prepare`, received `{}`", other.name())));
+            let text = format!("expected the request `prepare`, received `{}`", other.name());
+            return Err(invalid(text));
         }
         None => return Ok(()),
     };
@@ -68,13 +74,14 @@ fn supervise(
     }
 }
 
-/// The descriptors that follow a request to prepare.
+/// Receives the `N` file descriptors that follow a request to prepare a box.
 fn descriptors<const N: usize>(
     connection: &UnixStream,
 ) -> Result<[std::os::fd::OwnedFd; N], EngineError> {
-    let received = receive_descriptors(connection).context("cannot receive descriptors");
+    let received =
+        receive_descriptors(connection).context("cannot receive the descriptors of the box");
     let received = received.kind(ErrorKind::Broken)?;
     let count = received.len();
     let list: Result<[_; N], _> = received.try_into();
-    list.map_err(|_| invalid(format!("expected {N} descriptors, received {count}")))
+    list.map_err(|_| invalid(format!("expected {N} file descriptors, received {count}")))
 }

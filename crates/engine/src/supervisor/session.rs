@@ -1,4 +1,4 @@
-//! The state that the threads of a named box's supervisor share: the inputs of the box, its screen and its log.
+//! The state that the threads of a named box's supervisor share: the box's inputs, screen and output log.
 
 use std::fs::File;
 use std::io;
@@ -19,23 +19,23 @@ use super::protocol::{Health, Live};
 use super::viewers::ScreenFeed;
 use crate::scope::Scoped;
 
-/// A pipe that is ready for writing takes this many bytes at once (PIPE_BUF).
+/// The number of bytes that a pipe accepts at once when it is ready for writing.
 const PIPE_BUF: usize = 4096;
 
-/// The inputs of a box.
+/// The descriptors and channels by which a supervisor controls a running box.
 #[derive(Debug)]
 pub(super) struct Inputs {
-    /// The program reads what is written here.
+    /// The writing end of the pipe for the program's input.
     pub(super) keys: File,
-    /// A byte that is written here ends the box at once.
+    /// The writing end of the stop pipe. A byte that is written to this pipe kills the box.
     pub(super) halt: OwnedFd,
-    /// Starts more programs in the box.
+    /// The channel that starts additional programs in the box.
     pub(super) exec_channel: Option<ExecChannel>,
-    /// The program's terminal, to change its size.
+    /// The program's terminal, whose size can be changed.
     pub(super) terminal: Option<OwnedFd>,
 }
 
-/// One run of a named box.
+/// One run of a named box, as the threads of its supervisor share it.
 #[derive(Debug)]
 pub(super) struct BoxSession {
     pub(super) name: BoxName,
@@ -47,7 +47,7 @@ pub(super) struct BoxSession {
     /// The screen, if the program has a terminal.
     screen: Option<ScreenFeed>,
     exec_channel: Option<ExecChannel>,
-    /// Counts the programs that were started beside the box's own.
+    /// A shared value whose reference count is one more than the number of running additional programs.
     programs: Arc<()>,
     pub(super) rules: LiveRules,
     since: u64,
@@ -86,23 +86,25 @@ impl BoxSession {
         self.exec_channel.as_ref()
     }
 
-    /// A permit for one more program, which counts until it is dropped. `None`: `most` are running.
-    pub(super) fn permit(&self, most: usize) -> Option<Arc<()>> {
+    /// Returns a permit for one additional program, or `None` if `max` programs are running. The program
+    /// counts until the permit is dropped.
+    pub(super) fn permit(&self, max: usize) -> Option<Arc<()>> {
         let permit = Arc::clone(&self.programs);
-        (Arc::strong_count(&permit) <= most + 1).then_some(permit)
+        (Arc::strong_count(&permit) <= max + 1).then_some(permit)
     }
 
     pub(super) const fn screen(&self) -> Option<&ScreenFeed> {
         self.screen.as_ref()
     }
 
-    /// Keeps the screen up to date, on a thread of its own.
-    pub(super) fn show(self: &Arc<Self>) {
+    /// Starts a thread that keeps the screen of the box up to date.
+    pub(super) fn start_screen(self: &Arc<Self>) {
         let session = Arc::clone(self);
         crate::logging::spawn(move || session.screen().map(|screen| screen.run(&session)));
     }
 
-    /// Types keys of a client as fast as the program reads them. Stops when the client disconnects.
+    /// Writes the keys of a client to the program's input, as fast as the program reads them. Stops when
+    /// the client disconnects.
     pub(super) fn type_keys(&self, keys: &[u8], client: &UnixStream) -> io::Result<()> {
         let mut rest = keys;
         while !rest.is_empty() {
@@ -111,9 +113,9 @@ impl BoxSession {
                 Ok(wrote) => rest = rest.get(wrote..).unwrap_or_default(),
                 Err(rustix::io::Errno::AGAIN) => {
                     let own = pipe.try_clone()?;
-                    drop(pipe); // other clients may give up before this one does
-                    let ends = PollFlags::RDHUP;
-                    let mut polled = [PollFd::new(&own, PollFlags::OUT), PollFd::new(client, ends)];
+                    drop(pipe); // other clients may disconnect before this one
+                    let writable = PollFd::new(&own, PollFlags::OUT);
+                    let mut polled = [writable, PollFd::new(client, PollFlags::RDHUP)];
                     rustix::event::poll(&mut polled, None)?;
                     let [_, client] = polled;
                     if !client.revents().is_empty() {
@@ -127,20 +129,20 @@ impl BoxSession {
         Ok(())
     }
 
-    /// Types an answer of the terminal itself. The answer is dropped if the program does not read.
-    pub(super) fn type_answer(&self, answer: &[u8]) {
+    /// Writes a reply of the terminal to the program's input. The reply is dropped if the pipe is full.
+    pub(super) fn type_reply(&self, reply: &[u8]) {
         let pipe = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        rustix::io::write(&*pipe, answer).ok();
+        rustix::io::write(&*pipe, reply).ok();
     }
 
-    /// The program ended: clients that are attached get the last of its screen.
+    /// Closes the screen after the program ended. Attached clients still receive the last output.
     pub(super) fn close(&self) {
         if let Some(screen) = self.screen() {
             screen.close();
         }
     }
 
-    /// Takes output of the program.
+    /// Passes output of the program to the output log and the screen.
     pub(super) fn output(&self, chunk: &[u8]) {
         tracing::trace!(bytes = chunk.len(), "program wrote");
         self.last_output.store(self.scoped.clock().millis(), Ordering::Relaxed);
@@ -150,20 +152,21 @@ impl BoxSession {
         }
     }
 
-    /// Ends the program with SIGHUP and SIGTERM, or kills it at once.
+    /// Ends the program of the box with SIGHUP and SIGTERM, or kills it at once if `now` is set.
     pub(super) fn stop(&self, now: bool) {
         if now {
-            rustix::io::write(&self.halt, b"1").ok(); // the box may be gone
+            rustix::io::write(&self.halt, b"1").ok(); // the box may have ended
         } else {
             end_gently();
         }
     }
 
     pub(super) fn set_health(&self, health: Health) {
-        tracing::debug!(?health, "health is known");
+        tracing::debug!(?health, "health check finished");
         *self.health.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
     }
 
+    /// Returns the current state of the box.
     pub(super) fn live(&self) -> Live {
         let last = self.last_output.load(Ordering::Relaxed);
         Live {
@@ -178,10 +181,10 @@ impl BoxSession {
     }
 }
 
-/// Asks the program to end, as a closed terminal and a shut-down do. The signals go to this process: its
-/// supervising thread passes them on, and kills the box if the program ignores them.
+/// Sends SIGHUP and SIGTERM to the supervisor itself. Its supervising thread passes the signals to the
+/// program, and kills the box if the program ignores them.
 pub(super) fn end_gently() {
     for signal in [Signal::HUP, Signal::TERM] {
-        rustix::process::kill_process(rustix::process::getpid(), signal).ok(); // it cannot fail
+        rustix::process::kill_process(rustix::process::getpid(), signal).ok(); // cannot fail
     }
 }

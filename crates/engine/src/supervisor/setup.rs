@@ -1,4 +1,4 @@
-//! From what was said at `up`, and the configuration as it is now, to what a box is started with.
+//! Combines the options that a named box was created with and the current configuration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,36 +19,36 @@ use crate::notice::Notice;
 use crate::policy::refuse_own_program;
 use crate::scope::Scoped;
 
-/// What a run of a box starts with.
+/// Everything that a named box is started with.
 #[derive(Debug)]
 pub struct Setup {
     pub template: Template,
-    /// The same without what `belljar network` said.
+    /// The template without the changes that `belljar network` made.
     pub base: Template,
     pub config: Config,
     pub sources: Vec<Source>,
     pub network_config: NetworkConfig,
     pub argv: Vec<OsString>,
     pub tty: bool,
-    /// Read-only files inside, which placeholders still go into.
+    /// The paths and contents of read-only files in the box. Placeholders are filled in later.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     pub masks: Vec<Mask>,
-    /// What a new home begins with.
+    /// The files that a new home directory starts with.
     pub home: Vec<HomeFile>,
 }
 
 impl Setup {
-    /// Reads the options of `up` again, with the files of rules as they are now.
+    /// Combines the options that a box was created with and the current configuration files.
     pub fn of(of: &NamedBox, state: &Scoped) -> Result<Self, EngineError> {
         let BoxRecord { spec, typed_in, ground, .. } = &of.record;
         let host = state.host();
         let workspace = ground.path();
         let (config, sources) = config::load_from(host, spec.config_file.as_deref(), workspace)?;
-        let known = config::template(&config, &spec.template)?;
+        let declared = config::template(&config, &spec.template)?;
         let identity = gitconfig(host, spec.git_identity.as_ref());
         let agent = spec.agent.as_ref().map(|name| agents::find(host, name)).transpose()?;
-        let said = Overrides { health: spec.health.clone(), ..spec.overrides.clone() };
-        let inside = match ground {
+        let overrides = Overrides { health: spec.health.clone(), ..spec.overrides.clone() };
+        let directory = match ground {
             BoxWorkspace::Repo(_) => Some(of.dir.join("repo")).filter(|clone| clone.exists()),
             BoxWorkspace::Directory { path } => Some(path.clone()),
             BoxWorkspace::Nothing => None,
@@ -57,27 +57,27 @@ impl Setup {
             agent: agent.as_ref(),
             permissions: &config.permissions(&spec.template),
             state,
-            workspace: inside.as_deref(),
-            has_host_programs: said.rootfs.is_none() && known.rootfs.is_none(),
+            workspace: directory.as_deref(),
+            has_host_programs: overrides.rootfs.is_none() && declared.rootfs.is_none(),
             runs_agent: spec.program.is_none(),
         })?;
         for remark in &outfit.remarks {
             state.notice(&Notice::Outfit(remark.clone()));
         }
         let config = config.with_secrets(outfit.secrets);
-        let unbounded = [said.timeout.is_none(), said.output.is_none()];
-        let mut base =
-            known.with(outfit.overrides).and_then(|it| it.with(said)).kind(ErrorKind::Invalid)?;
-        base = base.anchored(typed_in, host.user_home().as_deref());
-        unbind(&mut base, unbounded);
+        let unbounded = [overrides.timeout.is_none(), overrides.output.is_none()];
+        let base = declared.with(outfit.overrides).and_then(|it| it.with(overrides));
+        let base = base.kind(ErrorKind::Invalid)?;
+        let mut base = base.anchored(typed_in, host.user_home().as_deref());
+        remove_default_limits(&mut base, unbounded);
         let template =
-            spec.network.as_ref().map_or_else(|| base.clone(), |said| said.onto(base.clone()));
+            spec.network.as_ref().map_or_else(|| base.clone(), |change| change.onto(base.clone()));
         refuse_own_program(host, &template, workspace)?;
         let network_config = NetworkConfig::of_box(&template, &config, state)?;
-        let own = if of.run().is_some() { outfit.argv_again } else { outfit.argv };
+        let agent_argv = if of.run().is_some() { outfit.argv_again } else { outfit.argv };
         let argv = match &spec.program {
-            None if own.is_empty() => vec![OsString::from(shell())],
-            None => own,
+            None if agent_argv.is_empty() => vec![OsString::from(shell())],
+            None => agent_argv,
             Some(program) => program.words().to_vec(),
         };
         let files = outfit.files.into_iter().chain([identity]).collect();
@@ -87,7 +87,7 @@ impl Setup {
     }
 }
 
-/// What a box may do, by the rules in force now: what must not be taken over from it is among them.
+/// Returns the permissions of a named box under the current configuration.
 pub fn permissions(state: &Scoped, of: &NamedBox) -> Result<Permissions, EngineError> {
     let spec = &of.record.spec;
     let file = spec.config_file.as_deref();
@@ -95,7 +95,8 @@ pub fn permissions(state: &Scoped, of: &NamedBox) -> Result<Permissions, EngineE
     Ok(config.permissions(&spec.template))
 }
 
-/// Who commits inside, and that nobody signs: the keys for that are not there.
+/// Returns the path and content of the box's `/etc/gitconfig`: the author of commits, and no signing, since
+/// the box has no signing keys.
 fn gitconfig(host: &HostEnv, identity: Option<&Identity>) -> (PathBuf, Vec<u8>) {
     let identity = identity.cloned().or_else(|| clones::identity(host));
     let mut text = "[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n".to_owned();
@@ -108,13 +109,14 @@ fn gitconfig(host: &HostEnv, identity: Option<&Identity>) -> (PathBuf, Vec<u8>) 
     (PathBuf::from("/etc/gitconfig"), text.into_bytes())
 }
 
-/// A box is there until it is stopped, and says as much as it likes: only what somebody said bounds it.
-fn unbind(template: &mut Template, [timeout, output]: [bool; 2]) {
-    let usual = Limits::default();
-    if timeout && template.limits.timeout == usual.timeout {
+/// Removes the default limits of time and output from a template, since a named box runs until it is
+/// stopped. `timeout` and `output` tell whether the user left this limit unset.
+fn remove_default_limits(template: &mut Template, [timeout, output]: [bool; 2]) {
+    let defaults = Limits::default();
+    if timeout && template.limits.timeout == defaults.timeout {
         template.limits.timeout = None;
     }
-    if output && template.limits.output == usual.output {
+    if output && template.limits.output == defaults.output {
         template.limits.output = ByteSize::MAX;
     }
 }

@@ -1,6 +1,7 @@
-//! What a supervisor is told to prepare and to run, and how a program ended.
+//! Descriptions of the box that a supervisor prepares, of the task that it runs, and of how a program
+//! ended.
 //!
-//! The client has read the configuration and sends the result. The supervisor opens what is on the host:
+//! The client reads the configuration and sends the result. The supervisor opens the files on the host:
 //! directories, the files of secrets, the programs of agents.
 
 use std::path::{Path, PathBuf};
@@ -15,37 +16,39 @@ use crate::config::Source;
 use crate::network::NetworkSpec;
 use crate::network::broker::RequestSummary;
 
-/// What a supervisor is started for.
+/// The box that a supervisor prepares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prepare {
-    /// A named box, as its record in the store describes it. The supervisor is detached.
+    /// A named box, as its record in the store describes it. Its supervisor is detached.
     NamedBox { name: BoxName },
-    /// A worker that waits for one program. One descriptor follows: the program of the worker.
+    /// A box with a worker that waits for one program. A descriptor of the worker program follows this
+    /// message.
     Program(ProgramBox),
-    /// A declared tool server. Two descriptors follow: its standard input and its standard output.
+    /// The box of a tool server. Descriptors of its standard input and its standard output follow this
+    /// message.
     ToolServer(ToolServerBox),
 }
 
-/// The template of a box and the rules of its network.
+/// The template of a box and its network rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     pub template: Template,
-    /// The files that the template comes from.
+    /// The configuration files that the template was read from.
     pub sources: Vec<Source>,
-    /// `None`: the box has no network.
+    /// The network of the box. `None` means that the box has no network.
     pub network: Option<NetworkSpec>,
-    /// Restrictions that the operator lifted.
+    /// Remarks about default restrictions that the operator lifted.
     pub remarks: Vec<String>,
 }
 
-/// The box of one program.
+/// The description of a box for one program in code mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramBox {
     pub rules: Rules,
     pub workspace: ProgramWorkspace,
 }
 
-/// The box of a tool server.
+/// The description of a box for a tool server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolServerBox {
     pub name: ServerName,
@@ -53,36 +56,37 @@ pub struct ToolServerBox {
     pub transport: ToolServerTransport,
 }
 
-/// How a tool server is reached.
+/// How Belljar communicates with a tool server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToolServerTransport {
-    /// A program in the box reads and writes lines of JSON-RPC.
+    /// The tool server is a program in the box that reads and writes lines of JSON-RPC.
     Program(Vec<String>),
-    /// A worker in the box sends each line to this URL.
+    /// The tool server is at this URL. A worker in the box sends each JSON-RPC message to the URL.
     Http { url: String, headers: Vec<SecretHeader> },
 }
 
-/// A header whose value is the placeholder of a secret.
+/// An HTTP header whose value contains the placeholder of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretHeader {
     pub name: String,
-    /// The text before the placeholder.
+    /// The text before the placeholder, such as `Bearer`.
     pub prefix: String,
-    /// The variable of the box that has the placeholder.
+    /// The environment variable of the box that contains the placeholder.
     pub variable: String,
 }
 
-/// The workspace of a program.
+/// The workspace of a program in code mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProgramWorkspace {
-    /// The directory `upper` in this directory, which the program writes to.
+    /// A scratch directory: the program writes to the subdirectory `upper` of `dir`.
     Scratch { dir: PathBuf },
-    /// A directory of the user, with layers in `dir` unless it is read-only.
+    /// The user's directory `path`. Unless the mode is read-only, changes go to overlay layers in `dir`.
     Project { path: PathBuf, mode: Mode, dir: PathBuf },
 }
 
 impl ProgramWorkspace {
-    /// The directory whose `upper` the box writes to, if the workspace is writable.
+    /// Returns the directory whose subdirectory `upper` the box writes to, or `None` if the workspace is
+    /// read-only.
     pub fn writes_to(&self) -> Option<&Path> {
         match self {
             Self::Project { mode: Mode::ReadOnly, .. } => None,
@@ -90,14 +94,14 @@ impl ProgramWorkspace {
         }
     }
 
-    /// The directory of the session.
+    /// Returns the directory on the host that holds the data of the session.
     pub fn dir(&self) -> &PathBuf {
         match self {
             Self::Scratch { dir } | Self::Project { dir, .. } => dir,
         }
     }
 
-    /// Whether two boxes cannot have this workspace at once.
+    /// Returns whether only one box at a time can use this workspace.
     pub const fn is_exclusive(&self) -> bool {
         match self {
             Self::Scratch { .. } => false,
@@ -106,18 +110,18 @@ impl ProgramWorkspace {
     }
 }
 
-/// One program.
+/// One program to run in a prepared box.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     pub job: Job,
-    /// The command that the ledger records: who asked for what.
+    /// The command that the ledger records for this task.
     pub command: Vec<String>,
     pub timeout_millis: Option<u64>,
-    /// The most bytes of each stream that are passed on.
+    /// The maximum number of bytes of each output stream that are sent to the client.
     pub output: u64,
 }
 
-/// How a program ended.
+/// The report of how a program in code mode ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ending {
     pub reason: Reason,
@@ -126,15 +130,16 @@ pub struct Ending {
     pub wall_micros: u64,
     pub cpu_micros: u64,
     pub peak_memory: Option<u64>,
-    /// The result or the exception of a script that came to its end.
+    /// The result or the exception of a script. `None` if the program was killed before it finished.
     pub done: Option<ProgramResult>,
-    /// More was written than was passed on.
+    /// Whether the program wrote more to standard output than was sent to the client.
     pub stdout_truncated: bool,
+    /// Whether the program wrote more to standard error than was sent to the client.
     pub stderr_truncated: bool,
     pub requests: Vec<RequestSummary>,
     pub more_requests: u64,
-    /// Refused requests, and how to allow each.
+    /// Descriptions of refused network requests, with how to allow each.
     pub denied: Vec<String>,
-    /// What a person should know.
+    /// Remarks for the user about the run.
     pub notes: Vec<String>,
 }

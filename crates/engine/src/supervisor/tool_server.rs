@@ -1,7 +1,8 @@
-//! The supervisor of a tool server: a program in a box, or a worker in a box that speaks to a server by HTTP.
+//! The supervisor of a tool server, which is a program in a box, or a worker in a box that forwards
+//! messages to a server over HTTP.
 //!
-//! Lines of JSON-RPC go between the box and two pipes of the client. Standard error of the box goes to
-//! standard error of this process, from which the client reads the end.
+//! Lines of JSON-RPC pass between the box and two pipes of the client. The box writes its standard error to
+//! the standard error of the supervisor, which the client reads.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,7 +27,7 @@ use crate::network;
 use crate::notice::Notice;
 use crate::scope::Scoped;
 
-/// Starts a tool server, reports that to the client, and supervises the server until it ends.
+/// Starts a tool server in a box, reports the start to the client, and supervises the server until it ends.
 pub(super) fn supervise(
     state: &Scoped,
     connection: &UnixStream,
@@ -52,20 +53,20 @@ pub(super) fn supervise(
     (spec.sources, spec.remarks) = (sources, remarks);
     let launched = launch::launch(state, spec)?;
     let _entered = launched.span().entered();
-    let (input, mut lines) =
-        match input_of(transport, &launched, input).kind(ErrorKind::CannotStart) {
-            Ok(made) => made,
-            Err(failure) => {
-                launched.abandon(&failure);
-                return Err(failure);
-            }
-        };
+    let connected = connect_streams(transport, &launched, input).kind(ErrorKind::CannotStart);
+    let (input, mut output_filter) = match connected {
+        Ok(connected) => connected,
+        Err(error) => {
+            launched.abandon(&error);
+            return Err(error);
+        }
+    };
     let ready = FromSupervisor::Ready { run: launched.id(), remarks: Vec::new() };
-    send(connection, &ready).ok(); // a client that is gone ends the server, see below
-    end_with(connection).kind(ErrorKind::CannotStart)?;
-    let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {
-        Stream::Output => lines.pass(chunk, kept),
-        Stream::Error => kept.extend_from_slice(chunk),
+    send(connection, &ready).ok(); // if the client has exited, the next line ends the server
+    end_on_disconnect(connection).kind(ErrorKind::CannotStart)?;
+    let mut filter = |stream: Stream, chunk: &[u8], passed: &mut Vec<u8>| match stream {
+        Stream::Output => output_filter.pass(chunk, passed),
+        Stream::Error => passed.extend_from_slice(chunk),
     };
     let stderr = io::stderr();
     let streams = Streams {
@@ -87,9 +88,9 @@ pub(super) fn supervise(
     Ok(())
 }
 
-/// Ends the tool server when the client disconnects or asks for its end, on a thread of its own.
-fn end_with(connection: &UnixStream) -> anyhow::Result<()> {
-    let connection = connection.try_clone().context("cannot share the connection")?;
+/// Starts a thread that ends the tool server when the client disconnects or sends any message.
+fn end_on_disconnect(connection: &UnixStream) -> anyhow::Result<()> {
+    let connection = connection.try_clone().context("cannot duplicate the connection")?;
     logging::spawn(move || {
         match receive_small::<ToSupervisor>(&connection) {
             Ok(Some(message)) => {
@@ -102,59 +103,66 @@ fn end_with(connection: &UnixStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The input of the box, and the decoder of its output.
-fn input_of(
+/// Returns the input of the box, and the filter for its output. An HTTP bridge gets its job before the
+/// lines of the client.
+fn connect_streams(
     transport: ToolServerTransport,
     launched: &Launched,
     input: OwnedFd,
-) -> anyhow::Result<(OwnedFd, Lines)> {
+) -> anyhow::Result<(OwnedFd, OutputFilter)> {
     match transport {
-        ToolServerTransport::Program(_) => Ok((input, Lines::Plain)),
+        ToolServerTransport::Program(_) => Ok((input, OutputFilter::PassAll)),
         ToolServerTransport::Http { url, headers } => {
-            let headers = filled(headers, launched.environment());
+            let headers = fill_placeholders(headers, launched.environment());
             let job = Job::Bridge(HttpServerJob { url, headers });
-            Ok((feed(job, input)?, Lines::AfterReady(FrameDecoder::default())))
+            Ok((prepend_job(job, input)?, OutputFilter::AfterReady(FrameDecoder::default())))
         }
     }
 }
 
-/// Headers with the placeholders of their secrets.
-fn filled(headers: Vec<SecretHeader>, env: &[(OsString, OsString)]) -> Vec<(String, String)> {
+/// Returns the names and values of headers, with the placeholders of their secrets from the box's
+/// environment.
+fn fill_placeholders(
+    headers: Vec<SecretHeader>,
+    env: &[(OsString, OsString)],
+) -> Vec<(String, String)> {
     let header = |SecretHeader { name, prefix, variable }: SecretHeader| {
-        let (_, value) = env.iter().find(|(known, _)| *known == *variable)?;
+        let (_, value) = env.iter().find(|(key, _)| *key == *variable)?;
         Some((name, format!("{prefix}{}", value.to_string_lossy())))
     };
     headers.into_iter().filter_map(header).collect()
 }
 
-/// A pipe with the job first and then all lines of the client.
-fn feed(job: Job, lines: OwnedFd) -> anyhow::Result<OwnedFd> {
+/// Returns the reading end of a pipe that delivers the job first, and then all lines of the client.
+fn prepend_job(job: Job, lines: OwnedFd) -> anyhow::Result<OwnedFd> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     logging::spawn(move || {
-        let mut to = File::from(write);
-        // An error means that the worker is gone, which the main thread sees.
-        wire::write(&mut to, &job).and_then(|()| io::copy(&mut File::from(lines), &mut to)).ok();
+        let mut writer = File::from(write);
+        let mut lines = File::from(lines);
+        // An error means that the worker has exited, which the main thread notices.
+        wire::write(&mut writer, &job).and_then(|()| io::copy(&mut lines, &mut writer)).ok();
     });
     Ok(read)
 }
 
-/// The lines that a box writes.
-enum Lines {
-    /// All output.
-    Plain,
-    /// Output after the worker's one frame.
+/// Selects the output of the box that is passed to the client.
+enum OutputFilter {
+    /// Passes all output.
+    PassAll,
+    /// Passes the output that follows the worker's frame [`FromWorker::Ready`].
     AfterReady(FrameDecoder),
 }
 
-impl Lines {
-    fn pass(&mut self, chunk: &[u8], kept: &mut Vec<u8>) {
+impl OutputFilter {
+    /// Appends the output in `chunk` that the client gets to `passed`.
+    fn pass(&mut self, chunk: &[u8], passed: &mut Vec<u8>) {
         match self {
-            Self::Plain => kept.extend_from_slice(chunk),
+            Self::PassAll => passed.extend_from_slice(chunk),
             Self::AfterReady(decoder) => {
                 decoder.push(chunk);
                 if let Ok(Some(FromWorker::Ready)) = decoder.take() {
-                    kept.extend(decoder.rest());
-                    *self = Self::Plain;
+                    passed.extend(decoder.rest());
+                    *self = Self::PassAll;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Reads the messages of a worker and passes them on to the client.
 //!
-//! All bytes come from inside a box. Bytes that are no frame end the program. A frame is output, a tool call
-//! that the client decides on, or the result.
+//! All bytes come from inside a box and are untrusted. Bytes that are not a valid frame end the program. A
+//! frame contains output, a tool call that the client checks, or the result.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -13,145 +13,149 @@ use belljar_wire::{
 };
 
 use super::protocol::FromSupervisor;
-use super::text::Text;
+use super::text_decoder::TextDecoder;
 use crate::launch::output::OutputRecorder;
 
-/// The output of one worker.
+/// Reads the output of one worker and passes it on to the client.
 #[derive(Debug)]
 pub(super) struct WorkerReader {
-    /// To the client.
+    /// The connection to the client.
     connection: UnixStream,
-    /// Ends the box when it is written to.
+    /// The writing end of the stop pipe. A byte that is written to this pipe kills the box.
     halt: OwnedFd,
-    cutter: FrameDecoder,
-    /// The largest result that is passed on.
-    output: u64,
-    /// The job replaces the worker by a program, whose output has no frames.
+    decoder: FrameDecoder,
+    /// The maximum size of a result, in bytes.
+    max_output: u64,
+    /// Whether the worker will replace itself by a program whose output has no frames.
     becomes_program: bool,
+    /// Whether the worker has replaced itself by a program.
     is_program: bool,
-    stdout: Text,
-    stderr: Text,
-    pub(super) tape: OutputRecorder,
+    stdout: TextDecoder,
+    stderr: TextDecoder,
+    pub(super) recorder: OutputRecorder,
     pub(super) done: Option<ProgramResult>,
-    /// Why a message of the worker could not be read.
-    pub(super) broken: Option<FrameError>,
+    /// The reason why a message of the worker could not be read.
+    pub(super) frame_error: Option<FrameError>,
 }
 
 impl WorkerReader {
     pub(super) fn new(
         (connection, halt): (UnixStream, OwnedFd),
         job: &Job,
-        output: u64,
-        tape: OutputRecorder,
+        max_output: u64,
+        recorder: OutputRecorder,
     ) -> Self {
         let becomes_program = matches!(job, Job::Program(_) | Job::Bridge(_));
-        let (stdout, stderr) = (Text::new(output), Text::new(output));
-        let cutter = FrameDecoder::default();
+        let (stdout, stderr) = (TextDecoder::new(max_output), TextDecoder::new(max_output));
+        let decoder = FrameDecoder::default();
         Self {
             connection,
             halt,
-            cutter,
-            output,
+            decoder,
+            max_output,
             becomes_program,
             is_program: false,
             stdout,
             stderr,
-            tape,
+            recorder,
             done: None,
-            broken: None,
+            frame_error: None,
         }
     }
 
-    /// Whether more was written than was passed on, of each stream.
-    pub(super) const fn cut(&self) -> (bool, bool) {
-        (self.stdout.is_cut(), self.stderr.is_cut())
+    /// Returns whether standard output and standard error were truncated at the limit.
+    pub(super) const fn is_truncated(&self) -> (bool, bool) {
+        (self.stdout.is_truncated(), self.stderr.is_truncated())
     }
 
-    /// Takes bytes that the box wrote.
+    /// Processes bytes that the box wrote to one of its output pipes.
     pub(super) fn read(&mut self, pipe: Pipe, bytes: &[u8]) {
         tracing::trace!(?pipe, bytes = bytes.len(), "worker wrote");
         match pipe {
             Pipe::Error => {
                 let text = self.stderr.push(bytes);
-                self.show(Stream::Stderr, text);
+                self.send_output(Stream::Stderr, text);
             }
             Pipe::Output if self.is_program => {
                 let text = self.stdout.push(bytes);
-                self.show(Stream::Stdout, text);
+                self.send_output(Stream::Stdout, text);
             }
-            // A program can write to the same pipe. After bytes that are no frame, nothing is kept.
-            Pipe::Output if self.broken.is_some() => {}
+            // A program can write to the pipe of the worker. All bytes after an invalid frame are dropped.
+            Pipe::Output if self.frame_error.is_some() => {}
             Pipe::Output => {
-                self.cutter.push(bytes);
-                self.frames();
+                self.decoder.push(bytes);
+                self.read_frames();
             }
         }
     }
 
-    /// The box ended.
+    /// Passes on the remaining output after the box ended.
     pub(super) fn finish(&mut self) {
         let (stdout, stderr) = (self.stdout.finish(), self.stderr.finish());
-        self.show(Stream::Stdout, stdout);
-        self.show(Stream::Stderr, stderr);
+        self.send_output(Stream::Stdout, stdout);
+        self.send_output(Stream::Stderr, stderr);
     }
 
-    fn frames(&mut self) {
-        while self.broken.is_none() {
-            match self.cutter.take::<FromWorker>() {
-                Ok(Some(said)) => self.take(said),
+    /// Handles all complete frames. An invalid frame kills the box.
+    fn read_frames(&mut self) {
+        while self.frame_error.is_none() {
+            match self.decoder.take::<FromWorker>() {
+                Ok(Some(message)) => self.handle(message),
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!("worker sent an invalid message and its box is ended");
-                    self.broken = Some(error);
-                    self.cutter = FrameDecoder::default();
-                    rustix::io::write(&self.halt, b"1").ok(); // or it is gone already
+                    tracing::warn!("worker sent an invalid message; its box is killed");
+                    self.frame_error = Some(error);
+                    self.decoder = FrameDecoder::default();
+                    rustix::io::write(&self.halt, b"1").ok(); // the box may have ended
                 }
             }
         }
     }
 
-    fn take(&mut self, said: FromWorker) {
-        match said {
+    /// Handles one message of the worker.
+    fn handle(&mut self, message: FromWorker) {
+        match message {
             FromWorker::Ready if self.becomes_program => {
                 self.is_program = true;
-                let rest = self.cutter.rest();
+                let rest = self.decoder.rest();
                 self.read(Pipe::Output, &rest);
             }
             FromWorker::Ready => {}
             FromWorker::Output { stream: Stream::Stdout, text } => {
-                let text = self.stdout.cut(text);
-                self.show(Stream::Stdout, text);
+                let text = self.stdout.truncate(text);
+                self.send_output(Stream::Stdout, text);
             }
             FromWorker::Output { stream: Stream::Stderr, text } => {
-                let text = self.stderr.cut(text);
-                self.show(Stream::Stderr, text);
+                let text = self.stderr.truncate(text);
+                self.send_output(Stream::Stderr, text);
             }
             FromWorker::Call { id, server, tool, input } => {
                 tracing::debug!(call = id, server, tool, "program calls a tool");
                 self.send(&FromSupervisor::ToolCall { id, server, tool, input });
             }
             FromWorker::Done(done) => {
-                tracing::debug!(failed = done.trouble.is_some(), "program is done");
-                let done = self.bounded(done);
+                tracing::debug!(failed = done.trouble.is_some(), "program finished");
+                let done = self.limit_size(done);
                 self.done.get_or_insert(done);
             }
         }
     }
 
-    /// Replaces a result above the limit by an error that names the limit.
-    fn bounded(&self, done: ProgramResult) -> ProgramResult {
-        let length = done.value.as_ref().map_or(0, |value| value.get().len() as u64);
-        if length <= self.output {
+    /// Replaces a result that is larger than the limit by an error that names the limit.
+    fn limit_size(&self, done: ProgramResult) -> ProgramResult {
+        let size = done.value.as_ref().map_or(0, |value| value.get().len() as u64);
+        if size <= self.max_output {
             return done;
         }
-        let most = self.output;
-        let message = format!("the result has {length} bytes of JSON, where {most} are the most");
+        let max = self.max_output;
+        let message = format!("the result has {size} bytes of JSON; the maximum is {max}");
         let name = "RangeError".to_owned();
-        let trouble = ProgramError { name, message, stack: None, line: None, column: None };
-        ProgramResult { value: None, trouble: Some(trouble) }
+        let error = ProgramError { name, message, stack: None, line: None, column: None };
+        ProgramResult { value: None, trouble: Some(error) }
     }
 
-    fn show(&mut self, stream: Stream, text: String) {
+    /// Records output of the program and sends it to the client.
+    fn send_output(&mut self, stream: Stream, text: String) {
         if text.is_empty() {
             return;
         }
@@ -159,12 +163,12 @@ impl WorkerReader {
             Stream::Stdout => Pipe::Output,
             Stream::Stderr => Pipe::Error,
         };
-        self.tape.write(pipe, text.as_bytes());
+        self.recorder.write(pipe, text.as_bytes());
         self.send(&FromSupervisor::Output { stream, text });
     }
 
     fn send(&mut self, message: &FromSupervisor) {
-        // A client that is gone has closed the connection, which ends the box.
+        // An error means that the client has disconnected, which ends the box.
         if let Ok(bytes) = wire::encode(message) {
             self.connection.write_all(&bytes).ok();
         }

@@ -1,4 +1,5 @@
-//! Hears that a server's tools are not what they were, before anything that comes behind that word.
+//! The MCP client of a tool server. It notices that the server's list of tools changed, before it
+//! processes any later message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use rmcp::model::{ClientConfig, Implementation, JsonRpcMessage, ServerNotificati
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 
-/// Whether a list of tools is to be asked for anew.
+/// A shared flag that is set when the list of a server's tools has changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StaleFlag(Arc<AtomicBool>);
 
@@ -22,8 +23,9 @@ impl StaleFlag {
     }
 }
 
-/// Messages as they come in. The SDK hands notifications to tasks of their own, which an answer that
-/// comes later may overtake: so they are looked at here, in their order.
+/// A transport that sets a [`StaleFlag`] when the server reports a change of its tools. The SDK handles
+/// notifications in separate tasks, which a later response can overtake. This transport sees all messages
+/// in their order.
 #[derive(Debug)]
 pub(super) struct WatchedTransport<T> {
     pub(super) inner: T,
@@ -42,8 +44,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for WatchedTransport<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let message = self.inner.receive().await?;
-        if let JsonRpcMessage::Notification(heard) = &message
-            && matches!(heard.notification, ServerNotification::ToolListChangedNotification(_))
+        if let JsonRpcMessage::Notification(received) = &message
+            && matches!(received.notification, ServerNotification::ToolListChangedNotification(_))
         {
             self.stale.0.store(true, Ordering::Release);
         }
@@ -55,7 +57,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for WatchedTransport<T> {
     }
 }
 
-/// Who we are to a server. It may ask us for nothing.
+/// The identity of Belljar as an MCP client. It offers no capabilities to servers.
 #[derive(Clone, Debug)]
 pub(super) struct McpClient;
 

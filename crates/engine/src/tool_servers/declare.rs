@@ -1,14 +1,15 @@
-//! What programs can call, as declarations of TypeScript.
+//! Generates TypeScript declarations for the tools that programs can call.
 
 use belljar_code::schema::{Names, comment, described, identifier, key, type_of};
 use serde_json::{Map, Value};
 
 use super::ForeignTool;
 
-/// A description beside a function.
+/// The maximum length of a tool's description in the declarations.
 const MAX_COMMENT: usize = 1000;
 
-/// `declare const tools: { SERVER: { FUNCTION(input: …): Promise<…> } }` with the types it needs.
+/// Returns TypeScript declarations of tools: `declare const tools: { SERVER: { FUNCTION(input: …):
+/// Promise<…> } }`, with the types that they use.
 pub fn declarations(tools: &[ForeignTool]) -> String {
     if tools.is_empty() {
         return String::new();
@@ -31,12 +32,14 @@ pub fn declarations(tools: &[ForeignTool]) -> String {
     format!("{}{out}", names.declarations())
 }
 
+/// Returns the declaration of one tool as a method.
 fn function<'a>(tool: &'a ForeignTool, names: &mut Names<'a>) -> String {
     names.enter(&tool.input);
     let input = type_of(&tool.input, names);
-    let input = if takes_nothing(&tool.input) { String::new() } else { format!("input: {input}") };
+    let input =
+        if has_no_parameters(&tool.input) { String::new() } else { format!("input: {input}") };
     let output = tool.output.as_ref().map_or_else(
-        // Without a schema: its text, or what it gives beside text.
+        // A tool without an output schema can return text or any other content.
         || "unknown".to_owned(),
         |output| {
             names.enter(output);
@@ -49,8 +52,8 @@ fn function<'a>(tool: &'a ForeignTool, names: &mut Names<'a>) -> String {
     format!("{comment}{name}({input}): Promise<{output}>;")
 }
 
-/// Whether a tool has no parameters at all.
-fn takes_nothing(input: &Value) -> bool {
+/// Returns whether the input schema of a tool has no parameters.
+fn has_no_parameters(input: &Value) -> bool {
     let Some(object) = input.as_object() else { return false };
     let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
     object.get("properties").is_none_or(is_empty)

@@ -1,4 +1,4 @@
-//! The box of a tool server, from its declaration in belljar.toml.
+//! Starts the box of a tool server as its declaration in `belljar.toml` describes it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,34 +23,34 @@ use crate::supervisor::{
     spec::{Prepare, Rules, SecretHeader, ToolServerBox, ToolServerTransport},
 };
 
-/// Everything that a tool server is started with.
+/// Everything that is needed to start a tool server.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) start: Start,
     pub(super) identity: Identity,
 }
 
-/// How a tool server is started.
+/// The way in which a tool server is started.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// In a box, by a supervisor.
+    /// A supervisor starts the server in a box.
     InBox { state: Scoped, server: Box<ToolServerBox> },
-    /// Not at all, since its declaration is wrong.
+    /// The server cannot be started, because its declaration is invalid for this reason.
     Invalid(String),
-    /// As a plain process, for tests of the conversation with it.
+    /// The server is started as a process without a box, for tests of the protocol.
     #[cfg(test)]
-    Plain { words: Vec<std::ffi::OsString>, start: StartPlain },
+    Plain { argv: Vec<std::ffi::OsString>, start: StartPlain },
 }
 
-/// Starts words as a process with these standard streams.
+/// A function that starts a process with these arguments and standard streams.
 #[cfg(test)]
 pub(super) type StartPlain = fn(&[std::ffi::OsString], [OwnedFd; 3]) -> io::Result<Child>;
 
-/// A started supervisor with the pipes of its tool server.
+/// A started supervisor, with the pipes to its tool server.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) child: Child,
-    /// To the supervisor. A plain process has none.
+    /// The connection to the supervisor. A process without a box has none.
     pub(super) connection: Option<UnixStream>,
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -58,26 +58,28 @@ pub(super) struct Started {
 }
 
 impl Launch {
-    /// Resolves the declaration. A declaration that is wrong is reported at each start, so that it hinders
-    /// no other server. Relative paths of its template begin at `here`.
+    /// Resolves the declaration of a tool server. An invalid declaration is reported when the server is
+    /// started, so that it does not affect other servers. Relative paths in its template refer to
+    /// `base_dir`.
     pub(super) fn new(
         state: &Scoped,
         (config, sources): (&Config, &[Source]),
         server: &McpServer,
-        here: &Path,
+        base_dir: &Path,
     ) -> Self {
         let identity = match &server.transport {
             Transport::Command(command) => Identity::Command(command.clone()),
             Transport::Url(url) => Identity::Url(url.to_string()),
         };
-        let start = match resolve(state, (config, sources), server, here) {
+        let start = match resolve(state, (config, sources), server, base_dir) {
             Ok(server) => Start::InBox { state: state.clone(), server: Box::new(server) },
             Err(error) => Start::Invalid(format!("{error:#}")),
         };
         Self { start, identity }
     }
 
-    /// Starts the supervisor of the server. Nothing that it writes reaches a terminal.
+    /// Starts the supervisor of the server. The server and its supervisor have pipes in place of a
+    /// terminal.
     pub(super) fn start(&self) -> io::Result<Started> {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let (input, stdin) = pipe()?;
@@ -93,21 +95,22 @@ impl Launch {
                 (child, Some(connection))
             }
             #[cfg(test)]
-            Start::Plain { words, start } => (start(words, [input, output, error])?, None),
+            Start::Plain { argv, start } => (start(argv, [input, output, error])?, None),
         };
         Ok(Started { child, connection, stdin, stdout, stderr })
     }
 }
 
+/// Resolves the declaration of a tool server to the description of its box.
 fn resolve(
     state: &Scoped,
     (config, sources): (&Config, &[Source]),
     server: &McpServer,
-    here: &Path,
+    base_dir: &Path,
 ) -> Result<ToolServerBox, EngineError> {
     let (template, transport) = match &server.transport {
         Transport::Command(command) => {
-            let template = of_program(state, config, server, here)?;
+            let template = of_program(state, config, server, base_dir)?;
             (template, ToolServerTransport::Program(command.clone()))
         }
         Transport::Url(url) => {
@@ -121,17 +124,18 @@ fn resolve(
     Ok(ToolServerBox { name: server.name.clone(), rules, transport })
 }
 
-/// The template of a server that is a program. It has no time limit, since it runs while it is needed.
+/// Returns the template for a tool server that is a program. It has no time limit, since the server runs
+/// until it is not needed any more.
 fn of_program(
     state: &Scoped,
     config: &Config,
     server: &McpServer,
-    here: &Path,
+    base_dir: &Path,
 ) -> Result<Template, EngineError> {
     let name = server.template.as_deref().unwrap_or(DEFAULT_TEMPLATE);
-    let known = config::template(config, name)?;
+    let declared = config::template(config, name)?;
     let permissions = config.permissions(name);
-    let denied = agents::outfit(&OutfitRequest {
+    let outfit = agents::outfit(&OutfitRequest {
         agent: None,
         permissions: &permissions,
         state,
@@ -139,22 +143,22 @@ fn of_program(
         has_host_programs: true,
         runs_agent: false,
     })?;
-    let deny = Overrides { deny: denied.overrides.deny, ..Overrides::default() };
+    let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };
     let own = Overrides {
         env: server.env.clone(),
         allow: server.allow.clone(),
         secrets: server.secrets.iter().cloned().collect(),
         ..Overrides::default()
     };
-    let template = known.with(deny).and_then(|it| it.with(own)).kind(ErrorKind::Invalid)?;
-    let mut template = template.anchored(here, state.host().user_home().as_deref());
+    let template = declared.with(deny).and_then(|it| it.with(own)).kind(ErrorKind::Invalid)?;
+    let mut template = template.anchored(base_dir, state.host().user_home().as_deref());
     template.limits.timeout = None;
     template.limits.output = ByteSize::MAX;
     policy::refuse_own_program(state.host(), &template, None)?;
     Ok(template)
 }
 
-/// The template of a server that is reached by HTTP: the box reaches that server and nothing else.
+/// Returns the template for a tool server at a URL. By default the box can only connect to this URL.
 fn of_url(config: &Config, server: &McpServer) -> Result<Template, EngineError> {
     let mut template = match &server.template {
         Some(name) => config::template(config, name)?,
@@ -166,14 +170,16 @@ fn of_url(config: &Config, server: &McpServer) -> Result<Template, EngineError> 
     template.secrets.extend(server.secrets.iter().cloned());
     if let (Transport::Url(url), true) = (&server.transport, server.allow.is_empty()) {
         let rule = format!("GET,POST,DELETE {url}");
-        let rule: Allow =
-            rule.parse().map_err(|error| anyhow!("`url`: {error}")).kind(ErrorKind::Invalid)?;
+        let rule: Allow = rule
+            .parse()
+            .map_err(|error| anyhow!("invalid `url`: {error}"))
+            .kind(ErrorKind::Invalid)?;
         template.allow.push(rule);
     }
     Ok(template)
 }
 
-/// The secrets of a server, each with the header that is its slot.
+/// Returns the HTTP headers that carry the secrets of a tool server.
 fn headers(config: &Config, server: &McpServer) -> Vec<SecretHeader> {
     let header = |secret: &SecretDecl| {
         let variable = secret.env.clone()?;

@@ -1,4 +1,4 @@
-//! Tools of a server that wait for the operator's agreement.
+//! The tools of a tool server that wait for the operator's acceptance.
 
 use anyhow::Context as _;
 use belljar_code::pin::{CheckedTool, Pin, Pins};
@@ -9,8 +9,8 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record;
 use crate::scope::Scoped;
 
-/// What a server offers and the operator has not accepted: new and changed tools, and the names of
-/// accepted tools that are gone.
+/// The difference between the tools of a server and the tools that the operator accepted: new tools,
+/// changed tools, and the names of accepted tools that the server no longer has.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub(super) server: String,
@@ -19,10 +19,10 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The same offer for one tool only.
+    /// Restricts the offer to one tool.
     #[must_use]
     pub fn only(mut self, tool: &str) -> Self {
-        self.tools.retain(|(judged, _)| judged.name == tool);
+        self.tools.retain(|(checked, _)| checked.name == tool);
         self.gone.retain(|name| name == tool);
         self
     }
@@ -31,33 +31,37 @@ impl Offer {
         self.tools.is_empty() && self.gone.is_empty()
     }
 
-    /// New and changed tools.
+    /// Returns the new and the changed tools.
     pub fn tools(&self) -> impl ExactSizeIterator<Item = &CheckedTool> {
-        self.tools.iter().map(|(judged, _)| judged)
+        self.tools.iter().map(|(checked, _)| checked)
     }
 
-    /// Accepted tools that the server has no more. They are forgotten with [`Offer::accept`].
+    /// Returns the names of accepted tools that the server no longer has. [`Offer::accept`] removes their
+    /// pins.
     pub fn gone(&self) -> &[String] {
         &self.gone
     }
 
-    /// Accepts the tools exactly as they are offered here: each agreement is recorded, then in force.
+    /// Accepts the tools of this offer. Each acceptance is recorded in the ledger before it takes effect.
     pub fn accept(&self, state: &Scoped) -> Result<(), EngineError> {
         let ledger = record::open(state).kind(ErrorKind::Broken)?;
         let mut drafts = Vec::new();
-        for (judged, pin) in &self.tools {
+        for (checked, pin) in &self.tools {
             let bound_to = Digest::of(&[pin.whole.as_bytes()]);
-            let (tool, server) = (display::safe(&judged.name), &self.server);
+            let (tool, server) = (display::safe(&checked.name), &self.server);
             let what = format!("call the tool {tool} of the server {server}");
             drafts.push(Draft::new(ApprovalAsked { what, bound_to }));
             let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
             drafts.push(Draft::new(ApprovalGiven { by, verdict, bound_to }));
         }
         if !drafts.is_empty() {
-            ledger.record_all(drafts).context("record what is accepted").kind(ErrorKind::Broken)?;
+            ledger
+                .record_all(drafts)
+                .context("cannot record the acceptance of the tools in the ledger")
+                .kind(ErrorKind::Broken)?;
         }
         let pins: Vec<(String, Pin)> =
-            self.tools.iter().map(|(judged, pin)| (judged.name.clone(), pin.clone())).collect();
+            self.tools.iter().map(|(checked, pin)| (checked.name.clone(), pin.clone())).collect();
         let accepted =
             Pins::open(state.home()).and_then(|all| all.accept(&self.server, &pins, &self.gone));
         accepted.kind(ErrorKind::Broken)

@@ -12,18 +12,19 @@ use super::launch::Start;
 use super::*;
 use crate::scope::of_test;
 
-fn python(words: &[OsString], [input, output, error]: [OwnedFd; 3]) -> std::io::Result<Child> {
+fn start_python(argv: &[OsString], [input, output, error]: [OwnedFd; 3]) -> std::io::Result<Child> {
     let mut command = std::process::Command::new("/usr/bin/python3");
-    command.args(words).stdin(input).stdout(output).stderr(error).spawn()
+    command.args(argv).stdin(input).stdout(output).stderr(error).spawn()
 }
 
-/// A server that is the script beside this file, without a box.
-struct Odd {
+/// The tool server `odd`: the script `tests/server.py`, which runs without a box.
+struct TestServer {
     home: tempfile::TempDir,
     servers: Servers,
 }
 
-impl Odd {
+impl TestServer {
+    /// Declares the server. `mode` selects a misbehaviour of the script.
     fn new(mode: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = Config::parse(
@@ -34,9 +35,10 @@ impl Odd {
         let config = config.unwrap();
         let declared: &McpServer = config.servers().values().next().unwrap();
         let script = include_str!("tests/server.py");
-        let words = ["-c".as_ref(), script.as_ref(), home.path().as_os_str(), mode.as_ref()];
+        let argv = ["-c".as_ref(), script.as_ref(), home.path().as_os_str(), mode.as_ref()];
+        let argv = argv.map(OsString::from).to_vec();
         let launch = Launch {
-            start: Start::Plain { words: words.map(OsString::from).to_vec(), start: python },
+            start: Start::Plain { argv, start: start_python },
             identity: Identity::Command(vec!["odd".to_owned()]),
         };
         let pins = Arc::new(Pins::open(home.path()).unwrap());
@@ -44,13 +46,14 @@ impl Odd {
         Self { home, servers: Servers { servers } }
     }
 
-    /// One whose tools were all accepted as they are.
+    /// Starts the server and accepts all of its tools.
     async fn accepted() -> Self {
-        let odd = Self::new("");
-        odd.accept().await;
-        odd
+        let server = Self::new("");
+        server.accept().await;
+        server
     }
 
+    /// Accepts the current tools of the server.
     async fn accept(&self) {
         let server = &self.servers.servers[0];
         server.offer().await.unwrap().accept(&of_test(self.home.path())).unwrap();
@@ -58,116 +61,121 @@ impl Odd {
 
     async fn call(&self, tool: &str) -> Result<Value, String> {
         let input = RawValue::from_string(r#"{"text":"hi"}"#.to_owned()).unwrap();
-        let answer = self.servers.call("odd", tool, input, CancellationToken::new()).await?;
-        Ok(serde_json::from_str(answer.get()).unwrap())
+        let result = self.servers.call("odd", tool, input, CancellationToken::new()).await?;
+        Ok(serde_json::from_str(result.get()).unwrap())
     }
 
-    /// How often the script left a mark.
-    fn marks(&self, name: &str) -> usize {
-        std::fs::read(self.home.path().join(name)).map_or(0, |text| text.len())
+    /// Returns how often the script recorded an event of this name.
+    fn count(&self, event: &str) -> usize {
+        std::fs::read(self.home.path().join(event)).map_or(0, |text| text.len())
     }
 
-    async fn names(&self) -> Vec<String> {
+    /// Returns the names of the tools that may be called.
+    async fn tool_names(&self) -> Vec<String> {
         self.servers.tools().await.into_iter().map(|tool| tool.name).collect()
     }
 }
 
 #[tokio::test]
-async fn f09_nothing_is_called_before_it_was_accepted() {
-    let odd = Odd::new("");
-    assert!(odd.names().await.is_empty());
-    let refused = odd.call("echo").await.unwrap_err();
+async fn f09_tool_call_is_refused_before_the_operator_accepts_the_tool() {
+    let server = TestServer::new("");
+    assert!(server.tool_names().await.is_empty());
+    let refused = server.call("echo").await.unwrap_err();
     assert!(
-        refused.contains("odd.echo was not accepted yet; `belljar mcp accept odd`"),
+        refused.contains("odd.echo is not accepted yet") && refused.contains("mcp accept odd`"),
         "{refused}"
     );
-    odd.accept().await;
-    assert_eq!(odd.names().await.len(), 6);
-    assert_eq!(odd.call("echo").await.unwrap(), "hi");
-    assert_eq!(odd.call("many").await.unwrap(), json!({"sum": 3}));
-    let unknown = odd.call("no-such").await.unwrap_err();
+    server.accept().await;
+    assert_eq!(server.tool_names().await.len(), 6);
+    assert_eq!(server.call("echo").await.unwrap(), "hi");
+    assert_eq!(server.call("many").await.unwrap(), json!({"sum": 3}));
+    let unknown = server.call("no-such").await.unwrap_err();
     assert!(unknown.contains("has no tool"), "{unknown}");
-    assert_eq!(odd.marks("started"), 1, "one process for all of it");
-    odd.servers.stop().await;
+    assert_eq!(server.count("started"), 1, "one process serves all calls");
+    server.servers.stop().await;
 }
 
 #[tokio::test]
-async fn f09_a_definition_that_changes_while_the_server_runs_is_not_called_again() {
-    let odd = Odd::accepted().await;
-    assert_eq!(odd.call("echo").await.unwrap(), "hi", "the control");
-    // Its answer comes behind the word that the list changed.
-    assert_eq!(odd.call("shadow").await.unwrap(), "changed");
-    let refused = odd.call("echo").await.unwrap_err();
+async fn f09_tool_whose_definition_changes_while_its_server_runs_is_not_called_again() {
+    let server = TestServer::accepted().await;
+    assert_eq!(server.call("echo").await.unwrap(), "hi", "control: the accepted tool is called");
+    // The server sends the result after the notification that its list of tools changed.
+    assert_eq!(server.call("shadow").await.unwrap(), "changed");
+    let refused = server.call("echo").await.unwrap_err();
     assert!(refused.contains("changed since it was accepted (its description)"), "{refused}");
-    assert!(!odd.names().await.contains(&"echo".to_owned()));
-    odd.accept().await;
-    assert_eq!(odd.call("echo").await.unwrap(), "hi", "once it is accepted anew");
-    odd.servers.stop().await;
+    assert!(!server.tool_names().await.contains(&"echo".to_owned()));
+    server.accept().await;
+    assert_eq!(
+        server.call("echo").await.unwrap(),
+        "hi",
+        "the tool is called after it was accepted again"
+    );
+    server.servers.stop().await;
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_started_again_after_a_pause() {
-    let odd = Odd::accepted().await;
-    let died = odd.call("die").await.unwrap_err();
-    assert!(died.contains("call it"), "{died}");
-    let paused = odd.call("echo").await.unwrap_err();
-    assert!(paused.contains("the server odd is not there: it ended"), "{paused}");
-    assert_eq!(odd.marks("started"), 1, "not at once");
-    let until = std::time::Instant::now() + belljar_testkit::DEADLINE;
-    while odd.call("echo").await.is_err() {
-        assert!(std::time::Instant::now() < until, "it is not started again");
+async fn tool_server_that_exits_is_restarted_after_a_pause() {
+    let server = TestServer::accepted().await;
+    let error = server.call("die").await.unwrap_err();
+    assert!(error.contains("cannot call the tool"), "{error}");
+    let error = server.call("echo").await.unwrap_err();
+    assert!(error.contains("the tool server odd is not available: the server exited"), "{error}");
+    assert_eq!(server.count("started"), 1, "the server is not restarted at once");
+    let deadline = std::time::Instant::now() + belljar_testkit::DEADLINE;
+    while server.call("echo").await.is_err() {
+        assert!(std::time::Instant::now() < deadline, "the server is not restarted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(odd.marks("started"), 2);
-    odd.servers.stop().await;
+    assert_eq!(server.count("started"), 2);
+    server.servers.stop().await;
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_or_takes_too_long_is_told_to_the_server() {
-    let odd = Odd::accepted().await;
+async fn cancelling_a_tool_call_notifies_the_tool_server() {
+    let server = TestServer::accepted().await;
     let cancelled = CancellationToken::new();
     let input = RawValue::from_string("{}".to_owned()).unwrap();
-    let call = odd.servers.call("odd", "hang", input, cancelled.clone());
+    let call = server.servers.call("odd", "hang", input, cancelled.clone());
     let cancel = async {
-        // Once the server answers something else it has the call.
-        odd.call("echo").await.unwrap();
+        // The server handles calls in order: after this result it has received the other call.
+        server.call("echo").await.unwrap();
         cancelled.cancel();
     };
-    let (answer, ()) = tokio::join!(call, cancel);
-    assert_eq!(answer.unwrap_err(), "cancelled");
-    odd.call("echo").await.unwrap();
-    assert_eq!(odd.marks("cancelled"), 1);
-    odd.servers.stop().await;
+    let (result, ()) = tokio::join!(call, cancel);
+    assert_eq!(result.unwrap_err(), "cancelled");
+    server.call("echo").await.unwrap();
+    assert_eq!(server.count("cancelled"), 1);
+    server.servers.stop().await;
 }
 
 #[tokio::test]
-async fn f14_what_a_server_says_is_bounded() {
-    let odd = Odd::new("endless");
-    let report = odd.servers.report().await;
+async fn f14_endless_tool_list_of_a_tool_server_is_refused() {
+    let server = TestServer::new("endless");
+    let report = server.servers.report().await;
     let trouble = report[0].trouble.clone().unwrap();
     assert!(trouble.contains("more than 64 pages"), "{trouble}");
 }
 
 #[tokio::test]
-async fn f13_a_server_that_does_not_come_up_is_told_in_words_that_only_draw() {
-    let odd = Odd::new("broken");
-    let report = odd.servers.report().await;
+async fn f13_start_failure_of_a_tool_server_is_reported_without_control_characters() {
+    let server = TestServer::new("broken");
+    let report = server.servers.report().await;
     let trouble = report[0].trouble.clone().unwrap();
     assert!(trouble.contains(r"\x1b]0;owned\x07 no such module"), "{trouble}");
     assert!(trouble.chars().all(belljar_model::plain::is_plain), "{trouble}");
-    odd.servers.report().await;
-    assert_eq!(odd.marks("started"), 1, "the next attempt comes after a pause");
+    server.servers.report().await;
+    assert_eq!(server.count("started"), 1, "the server is not restarted before a pause");
 }
 
 #[tokio::test]
-async fn what_is_no_object_is_no_input() {
-    let odd = Odd::accepted().await;
+async fn tool_call_refuses_an_input_that_is_not_an_object() {
+    let server = TestServer::accepted().await;
     for input in ["[]", "\"text\"", "1"] {
         let input = RawValue::from_string(input.to_owned()).unwrap();
-        let refused = odd.servers.call("odd", "echo", input, CancellationToken::new()).await;
+        let refused = server.servers.call("odd", "echo", input, CancellationToken::new()).await;
         assert!(refused.unwrap_err().contains("one object"));
     }
-    odd.servers.stop().await;
+    server.servers.stop().await;
 }
 
 fn tool(server: &str, name: &str, description: &str) -> ForeignTool {
@@ -182,14 +190,14 @@ fn tool(server: &str, name: &str, description: &str) -> ForeignTool {
 }
 
 #[test]
-fn a_tool_is_found_by_words_of_its_name_before_those_of_its_description() {
+fn tool_search_ranks_matches_in_names_above_matches_in_descriptions() {
     let tools = vec![
         tool("files", "write-file", "Writes. Reads nothing."),
         tool("files", "read-file", "Gives what is in it."),
         tool("web", "fetch", "Gets a page."),
     ];
     let found = |query: &str, limit| -> Vec<String> {
-        ranked(tools.clone(), query, limit).into_iter().map(|tool| tool.name).collect()
+        rank(tools.clone(), query, limit).into_iter().map(|tool| tool.name).collect()
     };
     assert_eq!(found("read", 9), ["read-file", "write-file"]);
     assert_eq!(found("Files: page", 9), ["write-file", "read-file", "fetch"]);
@@ -198,7 +206,7 @@ fn a_tool_is_found_by_words_of_its_name_before_those_of_its_description() {
 }
 
 #[test]
-fn tools_are_declared_as_functions_of_their_server() {
+fn declarations_list_tools_as_functions_of_their_server() {
     let mut sum = tool("my-math", "get-sum", "Adds two numbers. */ evil()");
     sum.input = json!({"type": "object", "properties": {"a": {"type": "number"}, "b": {"$ref": "#/$defs/n"}}, "required": ["a", "b"], "$defs": {"n": {"type": "number"}}});
     sum.output = Some(

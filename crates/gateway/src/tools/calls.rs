@@ -128,14 +128,14 @@ impl McpService {
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
         })?;
         let report = ProgramReport::of(&answer);
-        room.keep(answer.run, report.json());
+        room.store_result(answer.run, report.json());
         Ok(report)
     }
 
     fn list_apis(&self) -> Result<CallOutcome, CallError> {
         let config = self.programs.config().map_err(invalid)?;
         let apis: Vec<Value> = config.apis().values().map(resources::api_line).collect();
-        let languages = Language::here();
+        let languages = Language::installed_names();
         let value = json!({ "apis": apis, "languages": languages });
         Ok(structured(value))
     }
@@ -204,7 +204,7 @@ struct ProgressListener<'a> {
 impl Listener for ProgressListener<'_> {
     fn output(&mut self, _: Stream, _: &str) {}
 
-    fn still(&mut self, since: Duration, written: usize) {
+    fn progress(&mut self, since: Duration, written: usize) {
         if self.context.progress.is_requested() {
             let message = format!("running for {} s, {written} bytes of output", since.as_secs());
             self.context.progress.report(since.as_secs_f64(), None, message);

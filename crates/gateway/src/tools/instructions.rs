@@ -15,7 +15,7 @@ pub(super) fn brief(programs: &Programs) -> String {
 /// Returns the complete instructions.
 pub(super) fn full(programs: &Programs, skills: &Skills) -> String {
     let mut text = include_str!("instructions.md").to_owned();
-    text.push_str(&format!("\n## Languages here\n{}\n", Language::here().join(", ")));
+    text.push_str(&format!("\n## Languages here\n{}\n", Language::installed_names().join(", ")));
     if let Ok(config) = programs.config() {
         let code = config.code();
         text.push_str(&format!(

@@ -35,7 +35,7 @@ pub(super) fn list(
             found.push(resource(format!("api://{}", api.name), api.name.as_str(), about, TEXT));
         }
     }
-    for id in room.map(ProgramSession::kept_ids).unwrap_or_default() {
+    for id in room.map(ProgramSession::result_ids).unwrap_or_default() {
         found.push(resource(format!("run://{id}"), &id, None, JSON));
     }
     found
@@ -76,7 +76,7 @@ pub(super) fn read(
         let api = config.api(&name).map_err(|_| ReadError::NotFound)?;
         (TEXT, describe(programs, api, None).map_err(ReadError::Internal)?)
     } else if let Some(id) = uri.strip_prefix("run://") {
-        let value = room.and_then(|room| room.kept(id)).ok_or(ReadError::NotFound)?;
+        let value = room.and_then(|room| room.result(id)).ok_or(ReadError::NotFound)?;
         (JSON, value.to_string())
     } else {
         return Err(ReadError::NotFound);
@@ -110,7 +110,7 @@ pub(super) fn describe(
     search: Option<&str>,
 ) -> Result<String, String> {
     let config = programs.config().map_err(|error| error.to_string())?;
-    let offer = programs.offer(&config, api).map_err(|error| error.to_string())?;
+    let offer = programs.api_module(&config, api).map_err(|error| error.to_string())?;
     let description = match search {
         None => offer.service.describe(&ApiQuery::Overview),
         Some(words) => {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use belljar_engine::programs::{ProgramSession, Programs, put_away};
+use belljar_engine::programs::{ProgramSession, Programs, close_session};
 use belljar_engine::skills::Skills;
 use belljar_model::Caller;
 use belljar_model::code::SkillName;
@@ -40,7 +40,7 @@ impl McpService {
         if let Some(room) = rooms.get(caller) {
             return Ok(Arc::clone(room));
         }
-        let room = self.programs.room_of(caller);
+        let room = self.programs.new_session_of(caller);
         let room = room.map_err(|error| CallError::Internal(format!("{error:#}")))?;
         rooms.insert(caller.clone(), Arc::clone(&room));
         Ok(room)
@@ -64,7 +64,7 @@ impl McpService {
     fn leave(&self, room: Arc<ProgramSession>) {
         let mut leaving = self.leaving();
         while leaving.try_join_next().is_some() {} // collect finished tasks
-        leaving.spawn_blocking(move || put_away(room));
+        leaving.spawn_blocking(move || close_session(room));
     }
 
     fn leaving(&self) -> MutexGuard<'_, JoinSet<()>> {

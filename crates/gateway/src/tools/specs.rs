@@ -136,7 +136,7 @@ fn execute_code(programs: &Programs) -> ToolSpec {
         &description,
         json!({
             "code": text("The program"),
-            "language": {"type": "string", "enum": Language::here(), "description": "The default is ts"},
+            "language": {"type": "string", "enum": Language::installed_names(), "description": "The default is ts"},
             "apis": {"type": "array", "items": {"type": "string"}, "description": "Services that the program can use; the default is all"},
             "timeout": timeout(),
             "input": any("Value of the variable `input` in the program"),

@@ -92,7 +92,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar code --lang cobol
-error: invalid value 'cobol' for '--lang <LANG>': there is no language "cobol"; there are ts, js, py, sh, deno, node
+error: invalid value 'cobol' for '--lang <LANG>': unknown language "cobol"; the known languages are ts, js, py, sh, deno, node
 
 For more information, try '--help'.
 [exit 2]
