@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: our numbers beside those of our peers, measured in one run.
+//! `cargo xtask bench`: measures Belljar and comparable tools (peers) in one run.
 //!
-//! Machines are shared and noisy, so no absolute figure is promised: contenders take turns, and the
-//! promise is a ratio to the reference peer. A bench is one file that returns a [`report::Report`];
-//! the goals stand there as data, as in `docs/specification.md`.
+//! Machines are shared and noisy, so the goals are not absolute numbers: the tools take turns, and a
+//! goal is a ratio to one of them, the reference. Each benchmark has its own file and returns a
+//! [`report::Report`] with its goals, which are the same as in `docs/specification.md`.
 
 mod append;
 mod broker;
@@ -34,35 +34,35 @@ use lab::Lab;
 use report::Report;
 
 const HELP: &str = "\
-Our numbers beside those of our peers, measured in one run; written to bench/<date>.json.
+Measure Belljar and comparable tools in one run, and write the results to bench/<date>.json.
 
 Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--profile start]
        cargo xtask bench [NAME…] --compare OLD [--bin FILE] [--seconds N]
 
-  NAME            which benches; all of them if none is given
-                    start      one box for /bin/true, the whole process
-                    start-net  the same with a rule for the network, the broker ready
-                    warm       one more box of a running server for /bin/true, the round trip
-                    code       a typed one-liner by `execute_code` over MCP, the round trip
-                    creates    boxes per second on two cores, and that nothing is left behind
-                    density    private memory of an idle box when there are 200
-                    broker     HTTPS requests through the broker: processor time, latency, rate
-                    download   1 GiB through the broker, scrubbed for 20 secrets; memory meanwhile
-                    append     durable appends to the ledger per second, 64 writers at once
-                    verify     verify, also deep, of a ledger of 1,000,000 events
-                    reopen     open a ledger of 1,000,000 events and append one
+  NAME            the benchmarks to run (default: all)
+                    start      time of `belljar run` for /bin/true
+                    start-net  the same with a network rule and a running broker
+                    warm       round trip of /bin/true in a new box of a running server
+                    code       round trip of a typed one-line program with `execute_code` over MCP
+                    creates    boxes per second on two cores, with a check that nothing is left behind
+                    density    private memory of one of 200 idle boxes
+                    broker     HTTPS requests through the broker: CPU time, latency, rate
+                    download   1 GiB through the broker, scrubbed for 20 secrets: rate and memory
+                    append     durable appends to the ledger per second, with 64 writers
+                    verify     time to verify a ledger of 1,000,000 events, also with --deep
+                    reopen     time to open a ledger of 1,000,000 events and append one event
   --bin FILE      measure this belljar instead of building one
-  --seconds N     time budget of one bench (start, start-net, verify, reopen: all rounds,
-                  30; creates: one turn, 10; append, broker: one turn, 5)
-  --no-install    measure only against peers that are already here
-  --compare OLD   measure against this older belljar instead of peers, in turns: start, start-net,
-                  warm, code, creates; fails when a median is above the old 90th percentile
-  --profile start do not measure; show where the time of one start goes (needs strace)
+  --seconds N     time budget (start, start-net, verify, reopen: all rounds, default 30;
+                  creates: one turn, default 10; append, broker: one turn, default 5)
+  --no-install    measure only tools that are already installed
+  --compare OLD   compare with this older belljar instead of other tools: start, start-net, warm,
+                  code, creates; fails if a median is above the 90th percentile of the old one
+  --profile start show the time of each system call of one start instead (needs strace)
 
-Fails when a first goal is not met, or when there is nothing to compare with.
+Fails if a first goal is not met, or if the reference tool is missing.
 ";
 
-/// What a bench needs: a place, the contenders and how long it may take.
+/// A benchmark: its name and the function that runs it with a time budget.
 struct Bench {
     name: &'static str,
     run: fn(&Lab, Option<Duration>) -> Result<Report>,
@@ -87,48 +87,52 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let budget = match args.value("--seconds")? {
         Some(text) => {
             let seconds =
-                text.parse().with_context(|| format!("`{text}` is no number of seconds"))?;
+                text.parse().with_context(|| format!("`{text}` is not a number of seconds"))?;
             Some(Duration::from_secs(seconds))
         }
         None => None,
     };
     let binary = args.value("--bin")?.map(PathBuf::from);
-    let profiled = args.value("--profile")?;
+    let profile = args.value("--profile")?;
     let old = args.value("--compare")?.map(PathBuf::from);
     let install = !args.flag("--no-install");
-    let names = args.words()?;
+    let names = args.positionals()?;
     if let Some(old) = old {
         return compare::run(&old, binary, &names, budget);
     }
     let benches = choose(&names)?;
-    if profiled.as_deref().is_some_and(|name| name != "start") {
-        bail!("only `start` can be profiled");
+    if profile.as_deref().is_some_and(|name| name != "start") {
+        bail!("cannot profile this benchmark; only `--profile start` is supported");
     }
     if install {
         peers::install()?;
     }
     let lab = Lab::new(binary)?;
-    if profiled.is_some() {
+    if profile.is_some() {
         return profile::start(&lab);
     }
     let mut reports = Vec::new();
     for bench in benches {
         println!("\n=== {}", bench.name);
-        let report =
-            (bench.run)(&lab, budget).with_context(|| format!("bench `{}`", bench.name))?;
+        let report = (bench.run)(&lab, budget)
+            .with_context(|| format!("benchmark `{}` failed", bench.name))?;
         print!("{report}");
         reports.push(report);
     }
     ledger::remove(&lab)?;
     println!("\n{}", report::save(&reports)?.display());
-    let missed: Vec<&str> =
-        reports.iter().filter(|it| !it.first_goal_met()).map(|it| it.bench).collect();
+    let missed: Vec<&str> = reports
+        .iter()
+        .filter(|report| !report.first_goal_met())
+        .map(|report| report.bench)
+        .collect();
     if !missed.is_empty() {
         bail!("first goal not met: {}", missed.join(", "));
     }
     Ok(())
 }
 
+/// Returns the benchmarks with these names, or all benchmarks if there are no names.
 fn choose(names: &[String]) -> Result<Vec<&'static Bench>> {
     if names.is_empty() {
         return Ok(BENCHES.iter().collect());
@@ -136,7 +140,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Bench>> {
     let find = |name: &String| {
         let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
         let found = BENCHES.iter().find(|bench| bench.name == name);
-        found.with_context(|| format!("no bench `{name}`; there are {}", known()))
+        found.with_context(|| format!("unknown benchmark `{name}`; the benchmarks are {}", known()))
     };
     names.iter().map(find).collect()
 }
@@ -146,14 +150,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_name_lists_what_there_is() {
+    fn choose_rejects_an_unknown_name_and_lists_all_benchmarks() {
         assert_eq!(choose(&[]).unwrap().len(), BENCHES.len());
         assert_eq!(choose(&["density".to_owned()]).unwrap().len(), 1);
         let error = choose(&["stat".to_owned()]).err().unwrap().to_string();
         assert_eq!(
             error,
-            "no bench `stat`; there are start, start-net, warm, code, creates, density, broker, \
-             download, append, verify, reopen"
+            "unknown benchmark `stat`; the benchmarks are start, start-net, warm, code, creates, \
+             density, broker, download, append, verify, reopen"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Clients that tests run, in a box or before a server of ours, and that no Debian package brings: installed
-//! by name, in fixed versions, into `clients` of the target directory. The tests that use them are
+//! Installs client programs that tests run and that no Debian package provides. Their versions are
+//! fixed, and they are installed into `clients` of the target directory. The tests that use them are
 //! `crates/belljar/tests/e2e/clients.rs`, `mcp.rs` and `agents.rs`.
 
 use std::path::Path;
@@ -9,44 +9,48 @@ use anyhow::{Context as _, Result};
 use crate::packages::{self, Package};
 use crate::shell::{cargo, program, read, root, run, target_dir, which};
 
-const NPM_ITSELF: Package =
-    Package { name: "npm", program: "npm", why: "a client of a box's network; installs others" };
+const NPM_PACKAGE: Package = Package {
+    name: "npm",
+    program: "npm",
+    reason: "a client of a box's network; installs other clients",
+};
 
-/// Into `npm/`.
+/// Packages that npm installs into `npm/`.
 const NPM: [&str; 3] = ["bun@1.4.4", "deno@2.9.6", "pnpm@12.18.0"];
 
-/// Into `agents/`: agents as people use them, which a scripted model drives.
+/// Coding agents that npm installs into `agents/`. Tests control them with a scripted model.
 const AGENTS: [&str; 3] =
     ["@anthropic-ai/claude-code@2.1.325", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0"];
 
-/// Into `servers/`: an MCP server that is not ours.
+/// An MCP server of another project, which npm installs into `servers/`.
 const SERVERS: [&str; 1] = ["@modelcontextprotocol/server-everything@2026.8.31"];
 
-/// Into `typescript/`: TypeScript decides what types mean, Node and Deno what programs give.
+/// Reference implementations that npm installs into `typescript/`: TypeScript for types, Node and Deno
+/// for the results of programs.
 const TYPESCRIPT: [&str; 3] = ["deno@2.9.6", "node@24.21.0", "typescript@6.0.3"];
 
-/// Into `python/`, for the Python of the system, which is the one that a box sees.
+/// Packages that pip installs into `python/`, for the Python of the system, which boxes use.
 const PYPI: [&str; 4] =
     ["aiohttp==3.14.5", "httpx[http2]==0.28.1", "requests==2.34.2", "uv==0.13.7"];
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Judges of MCP, into `mcp/npm/` with a Node that is new enough for them.
+/// Conformance tests and clients of MCP that npm installs into `mcp/npm/`, with a Node that supports them.
 const MCP_NPM: [&str; 3] = [
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "@modelcontextprotocol/inspector@2.12.0",
     "node@22.23.3",
 ];
 
-/// Into `mcp/python/`.
+/// Packages that pip installs into `mcp/python/`.
 const MCP_PYPI: [&str; 1] = ["mcp==2.3.0"];
 
-/// Installs what is missing.
+/// Installs the clients that are not installed yet.
 pub(crate) fn install() -> Result<()> {
     let dir = target_dir()?.join("clients");
-    std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-    // Some packages of Node bring npm along and conflict with the one of this name.
-    if which(NPM_ITSELF.program).is_none() {
-        packages::install(&[NPM_ITSELF])?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    // Some packages of Node include npm and conflict with the package `npm`.
+    if which(NPM_PACKAGE.program).is_none() {
+        packages::install(&[NPM_PACKAGE])?;
     }
     let by_npm = [
         ("npm", &NPM[..]),
@@ -55,38 +59,44 @@ pub(crate) fn install() -> Result<()> {
         ("typescript", &TYPESCRIPT),
     ];
     for (name, packages) in by_npm {
-        once(&dir, name, &packages.join(" "), |to| npm(to, packages))?;
+        install_once(&dir, name, &packages.join(" "), |to| npm(to, packages))?;
     }
-    once(&dir, "python", &PYPI.join(" "), |to| pip(to, &PYPI))?;
-    once(&dir, "mcp", &[MCP_NPM.join(" "), MCP_PYPI.join(" ")].join(" "), |to| {
+    install_once(&dir, "python", &PYPI.join(" "), |to| pip(to, &PYPI))?;
+    install_once(&dir, "mcp", &[MCP_NPM.join(" "), MCP_PYPI.join(" ")].join(" "), |to| {
         npm(&to.join("npm"), &MCP_NPM)?;
         pip(&to.join("python"), &MCP_PYPI)
     })?;
     let version = read(cargo().arg("--version"))?;
-    once(&dir, "rust", version.trim(), rust)
+    install_once(&dir, "rust", version.trim(), rust)
 }
 
-/// Runs the programs of `crates/belljar/tests/programs` in Node and Deno, and fails where they give
-/// something else than a program says. `shop` is the web service that programs talk to.
+/// Runs the programs of `crates/belljar/tests/programs` in Node and Deno, and fails if a result differs
+/// from the expected result. `shop` is the test server that the programs call.
 pub(crate) fn oracle(shop: &Path) -> Result<()> {
     let dir = target_dir()?.join("clients/typescript");
     let script = root().join("crates/belljar/tests/programs/oracle.mjs");
     run(program(dir.join("node_modules/.bin/node")).arg(script).args([&dir, shop]))
 }
 
-/// Makes one directory afresh unless it holds `what` already. Its stamp is written last.
-fn once(dir: &Path, name: &str, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+/// Creates a directory with `install` unless its stamp file shows that it already has `content`. The
+/// stamp file is written last.
+fn install_once(
+    dir: &Path,
+    name: &str,
+    content: &str,
+    install: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let (to, stamp) = (dir.join(name), dir.join(format!("{name}.stamp")));
-    if std::fs::read_to_string(&stamp).is_ok_and(|said| said == what) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|stamp| stamp == content) {
         return Ok(());
     }
-    println!("installing {what}");
+    println!("installing {content}");
     if to.exists() {
-        std::fs::remove_dir_all(&to).with_context(|| format!("empty {}", to.display()))?;
+        std::fs::remove_dir_all(&to).with_context(|| format!("cannot remove {}", to.display()))?;
     }
-    std::fs::create_dir(&to).with_context(|| format!("make {}", to.display()))?;
-    make(&to)?;
-    std::fs::write(&stamp, what).with_context(|| format!("write {}", stamp.display()))
+    std::fs::create_dir(&to).with_context(|| format!("cannot create {}", to.display()))?;
+    install(&to)?;
+    std::fs::write(&stamp, content).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
 fn npm(to: &Path, packages: &[&str]) -> Result<()> {
@@ -100,27 +110,29 @@ fn pip(to: &Path, packages: &[&str]) -> Result<()> {
     run(program(PYTHON).args(install).args(quiet).arg("--target").arg(to).args(packages))
 }
 
-/// The cargo of this tree's toolchain with what it asks of a rustc. The toolchain itself often lies in
-/// a home that the plain user of the tests cannot read.
+/// Copies cargo, rustc and their libraries from the toolchain of this repository. The plain user of the
+/// tests often cannot read the toolchain itself, because it is in the home directory of root.
 fn rust(to: &Path) -> Result<()> {
     let rustc = read(program("rustc").args(["--print", "sysroot"]))?;
     let from = Path::new(rustc.trim());
     let mut files = vec![from.join("bin/cargo"), from.join("bin/rustc")];
-    for entry in std::fs::read_dir(from.join("lib")).context("the libraries of rustc")? {
+    for entry in
+        std::fs::read_dir(from.join("lib")).context("cannot list the libraries of rustc")?
+    {
         let path = entry?.path();
         if path.is_file() {
             files.push(path);
         }
     }
     for file in files {
-        let inner = file.strip_prefix(from).context("a file of the toolchain")?;
-        let copy = to.join(inner);
-        std::fs::create_dir_all(copy.parent().context("a file is in a directory")?)?;
+        let relative = file.strip_prefix(from).context("a file is outside of the toolchain")?;
+        let copy = to.join(relative);
+        std::fs::create_dir_all(copy.parent().context("a file has no parent directory")?)?;
         let linked = std::fs::hard_link(&file, &copy);
-        // Another file system, or a kernel that lets nobody link to files of others.
+        // A hard link fails across file systems, or if the kernel forbids links to files of other users.
         linked
             .or_else(|_| std::fs::copy(&file, &copy).map(drop))
-            .with_context(|| format!("copy {}", file.display()))?;
+            .with_context(|| format!("cannot copy {}", file.display()))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what a packager takes: the binary, completions, man page, licence.
+//! `cargo xtask dist`: builds the files of a release: binary, completions, man page and licence.
 
 use std::path::PathBuf;
 
@@ -7,32 +7,33 @@ use anyhow::{Context as _, Result, bail};
 use crate::shell::{Args, cargo, program, read, root, run, target_dir};
 
 const HELP: &str = "\
-The binary as it is shipped, completions and man page into target/bundle.
+Put the release binary, completions and man page into target/bundle.
 
 Usage: cargo xtask dist
 ";
 
-/// Optimised across crates, which the profile `release` is not.
+/// The cargo profile of release binaries. Unlike `release`, it optimises across crates.
 const PROFILE: &str = "dist";
 
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(args) = Args::new(args, HELP) else { return Ok(()) };
-    if let Some(word) = args.word()? {
-        bail!("did not expect `{word}`");
+    if let Some(extra) = args.positional()? {
+        bail!("unexpected argument `{extra}`; use --help for the usage");
     }
-    let belljar = shipped()?;
-    // `target/dist` is where cargo builds the profile of this name.
+    let belljar = release_binary()?;
+    // `target/dist` already is the output directory of the profile `dist`.
     let bundle = target_dir()?.join("bundle");
     if bundle.exists() {
-        std::fs::remove_dir_all(&bundle).with_context(|| format!("empty {}", bundle.display()))?;
+        std::fs::remove_dir_all(&bundle)
+            .with_context(|| format!("cannot remove {}", bundle.display()))?;
     }
     std::fs::create_dir_all(bundle.join("completions"))?;
     std::fs::copy(&belljar, bundle.join("belljar"))?;
     for document in ["LICENSE", "README.md", "CHANGELOG.md"] {
         std::fs::copy(root().join(document), bundle.join(document))
-            .with_context(|| format!("copy {document}"))?;
+            .with_context(|| format!("cannot copy {document}"))?;
     }
     for shell in SHELLS {
         let text = read(program(&belljar).args(["completions", shell]))?;
@@ -43,18 +44,18 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary as it is shipped, and says where it is.
-pub(crate) fn shipped() -> Result<PathBuf> {
+/// Builds the release binary and returns its path.
+pub(crate) fn release_binary() -> Result<PathBuf> {
     build(&["--package", "belljar"])?;
-    Ok(built()?.join("belljar"))
+    Ok(output_dir()?.join("belljar"))
 }
 
-/// Builds a package or an example with the profile of what is shipped.
-pub(crate) fn build(wanted: &[&str]) -> Result<()> {
-    run(cargo().args(["build", "--profile", PROFILE, "--locked"]).args(wanted))
+/// Builds a package or an example with the profile of release binaries.
+pub(crate) fn build(args: &[&str]) -> Result<()> {
+    run(cargo().args(["build", "--profile", PROFILE, "--locked"]).args(args))
 }
 
-/// Where [`build`] leaves programs.
-pub(crate) fn built() -> Result<PathBuf> {
+/// Returns the directory in which [`build`] puts programs.
+pub(crate) fn output_dir() -> Result<PathBuf> {
     Ok(target_dir()?.join(PROFILE))
 }

@@ -1,55 +1,66 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing of every parser of outside bytes.
+//! `cargo xtask fuzz`: coverage-guided fuzzing of every parser of untrusted input.
 //!
-//! Needs a nightly toolchain (sanitizers) and `cargo-fuzz`, so it is a command of its own and no
-//! part of `test`, which only replays the seeds (`crates/broker/tests/seeds.rs`). Inputs that reach new code are kept in `fuzz/corpus` from run to run.
+//! Fuzzing needs a nightly toolchain (for sanitizers) and `cargo-fuzz`. It is therefore not part of
+//! `cargo xtask test`, which only replays the seeds (`crates/broker/tests/seeds.rs`). Inputs that reach
+//! new code are kept in `fuzz/corpus` for the next run.
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::shell::{Args, program, root, run, succeeds, which};
 
 const HELP: &str = "\
-Throws bytes at the parsers of what comes from outside.
+Fuzz the parsers of untrusted input.
 
 Usage: cargo xtask fuzz [TARGET] [--seconds 60]
 
-  TARGET       one file of fuzz/fuzz_targets, without its ending; all of them if not given
-  --seconds N  how long each target runs
+  TARGET       the name of a file in fuzz/fuzz_targets without .rs (default: all targets)
+  --seconds N  the time for each target (default: 60)
 ";
 
-/// More than a parser may use, less than a machine has.
-const LIMIT: &str = "-rss_limit_mb=4096";
+/// The memory limit of the fuzzer.
+const MEMORY_LIMIT: &str = "-rss_limit_mb=4096";
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(mut args) = Args::new(args, HELP) else { return Ok(()) };
     let seconds: u32 = match args.value("--seconds")? {
-        Some(text) => text.parse().with_context(|| format!("`{text}` is no number of seconds"))?,
+        Some(text) => {
+            text.parse().with_context(|| format!("`{text}` is not a number of seconds"))?
+        }
         None => 60,
     };
     let known = targets()?;
-    let chosen = match args.word()? {
+    let chosen = match args.positional()? {
         Some(name) if known.contains(&name) => vec![name],
-        Some(name) => bail!("no target `{name}`; there are {}", known.join(", ")),
+        Some(name) => bail!("unknown target `{name}`; the targets are {}", known.join(", ")),
         None => known,
     };
     prepare()?;
     for target in chosen {
         println!("\n=== fuzz {target} for {seconds} s");
-        let limit = format!("-max_total_time={seconds}");
-        // New findings go into the first directory; seeds are what we wrote by hand.
+        let time_limit = format!("-max_total_time={seconds}");
+        // The fuzzer writes new inputs to the first directory. The seeds in the second were written by hand.
         let corpus = [format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}")];
         for dir in &corpus {
-            std::fs::create_dir_all(root().join(dir)).with_context(|| format!("make {dir}"))?;
+            std::fs::create_dir_all(root().join(dir))
+                .with_context(|| format!("cannot create {dir}"))?;
         }
-        // A finding is written to fuzz/artifacts and makes this fail, with the bytes shown.
-        run(nightly().args(["fuzz", "run", &target]).args(corpus).args(["--", &limit, LIMIT]))?;
+        // A crash makes this command fail. Its input is printed and written to fuzz/artifacts.
+        run(nightly().args(["fuzz", "run", &target]).args(corpus).args([
+            "--",
+            &time_limit,
+            MEMORY_LIMIT,
+        ]))?;
     }
     Ok(())
 }
 
+/// Returns the names of all fuzz targets.
 fn targets() -> Result<Vec<String>> {
     let dir = root().join("fuzz/fuzz_targets");
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
+    for entry in
+        std::fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?
+    {
         let path = entry?.path();
         names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     }
@@ -57,7 +68,8 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Cargo of the nightly toolchain. `cargo run` has put the pinned toolchain into the environment.
+/// Returns a command for cargo of the nightly toolchain, without the variables of the pinned toolchain
+/// that `cargo run` sets.
 fn nightly() -> std::process::Command {
     let mut command = program("rustup");
     command.args(["run", "nightly", "cargo"]);
@@ -67,9 +79,12 @@ fn nightly() -> std::process::Command {
     command
 }
 
+/// Installs `cargo-fuzz` if it is missing. Fails if there is no nightly toolchain.
 fn prepare() -> Result<()> {
     if which("rustup").is_none() || !succeeds(nightly().arg("--version")) {
-        bail!("fuzzing needs a nightly toolchain: `rustup toolchain install nightly`");
+        bail!(
+            "fuzzing needs a nightly toolchain; install it with `rustup toolchain install nightly`"
+        );
     }
     if !succeeds(nightly().args(["fuzz", "--version"])) {
         println!("installing cargo-fuzz from crates.io (once; about a minute)");

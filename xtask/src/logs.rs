@@ -1,7 +1,7 @@
-//! Logs of the whole test suite: every command and role of the tests writes them at level `trace`, and
-//! none may hold a secret of a test, in whatever form.
+//! Searches the logs of the test suite for secrets. All processes of the tests write logs at level
+//! `trace`, and no log may contain a secret of a test in any encoding.
 
-mod forms;
+mod encodings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,23 +11,23 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::shell::target_dir;
-use forms::{Search, forms};
+use encodings::{Search, encodings};
 
-/// Names the directory to the tests; see `Lab` in `crates/testkit`.
-const VARIABLE: &str = "BELLJAR_TEST_LOGS";
+/// The environment variable with the directory for logs of tests; see `Lab` in `crates/testkit`.
+const LOGS_VARIABLE: &str = "BELLJAR_TEST_LOGS";
 
-/// Names the file to which tests add the secrets that they make or give to `belljar secret set`, one
-/// per line; see `crates/testkit/src/planted.rs`.
-const PLANTED: &str = "BELLJAR_TEST_SECRETS";
+/// The environment variable with the file to which tests append the secrets that they create or pass to
+/// `belljar secret set`, one per line; see `crates/testkit/src/planted.rs`.
+const SECRETS_VARIABLE: &str = "BELLJAR_TEST_SECRETS";
 
-/// So many secrets have to be in that file, or the tests do not add them.
-const PLANTED_FLOOR: usize = 12;
+/// The minimum number of secrets in the file. Fewer secrets mean that the tests do not append them.
+const MIN_SECRETS: usize = 12;
 
-/// A shorter value is not searched for: it may be an ordinary word.
-const SHORTEST: usize = 12;
+/// The minimum length of a secret that is searched for. A shorter text may be an ordinary word.
+const MIN_SECRET_LENGTH: usize = 12;
 
-/// Secrets that tests put into requests and tokens in other ways, with the file that uses each.
-const SECRETS: &[(&str, &str)] = &[
+/// Secrets that tests do not append to the file, each with the test file that contains it.
+const LISTED_SECRETS: &[(&str, &str)] = &[
     ("tok-4f1dB7c0ffee4f1dB7c0ffee", "crates/belljar/tests/e2e/net_cli.rs"),
     ("canary-4f1dB7-value-of-a-secret", "crates/belljar/tests/e2e/secret.rs"),
     ("real-secret/9f+4k=Zq~0123456789", "crates/belljar/tests/e2e/logs.rs"),
@@ -37,102 +37,108 @@ const SECRETS: &[(&str, &str)] = &[
     ("ghs_aTokenThatTheServerMadeForThisSession0", "crates/belljar/tests/e2e/attacks/secrets.rs"),
 ];
 
-/// Roles that must have written at least [`FLOOR`] lines, or the search has seen nothing.
+/// Roles whose logs must have at least [`MIN_LINES`] lines, so that the search has something to check.
 const ROLES: &[&str] = &["command", "supervisor", "broker", "screen"];
-const FLOOR: usize = 100;
+const MIN_LINES: usize = 100;
 
-/// The directory of the logs, and the file of the secrets.
+/// The directory with the logs of tests, and the file with their secrets.
 #[derive(Debug)]
 pub(crate) struct Logs {
     dir: PathBuf,
-    planted: PathBuf,
+    secrets: PathBuf,
 }
 
 impl Logs {
-    /// An empty directory, and an empty file beside it.
+    /// Creates an empty directory for logs and an empty file for secrets.
     pub(crate) fn new() -> Result<Self> {
-        let (dir, planted) = (target_dir()?.join("test-logs"), target_dir()?.join("test-secrets"));
+        let (dir, secrets) = (target_dir()?.join("test-logs"), target_dir()?.join("test-secrets"));
         if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         }
-        fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-        fs::write(&planted, "").with_context(|| format!("make {}", planted.display()))?;
-        Ok(Self { dir, planted })
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        fs::write(&secrets, "").with_context(|| format!("cannot create {}", secrets.display()))?;
+        Ok(Self { dir, secrets })
     }
 
-    /// Has the tests of a command write logs and the secrets that they plant.
+    /// Sets the environment variables that make the tests of a command write logs and their secrets.
     pub(crate) fn record(&self, command: &mut Command) {
-        command.env(VARIABLE, &self.dir).env(PLANTED, &self.planted);
+        command.env(LOGS_VARIABLE, &self.dir).env(SECRETS_VARIABLE, &self.secrets);
     }
 
-    /// Fails if a log holds a secret, if a role or the tests wrote too little, or if the search does
-    /// not find a canary in one of its forms.
+    /// Fails if a log contains a secret, if there are too few log lines or secrets, or if the search
+    /// does not find a known text in one of its encodings.
     pub(crate) fn search(&self) -> Result<()> {
         check_search(&self.dir)?;
         let lines = lines_of_roles(&self.dir)?;
         for role in ROLES {
             let count = lines.get(*role).copied().unwrap_or(0);
-            if count < FLOOR {
-                bail!("the logs have {count} lines of the role {role}, and {FLOOR} are expected");
+            if count < MIN_LINES {
+                bail!(
+                    "the logs have {count} lines of the role {role}, but at least {MIN_LINES} are expected"
+                );
             }
         }
-        let text = fs::read_to_string(&self.planted).context("read the secrets of the tests")?;
-        let planted = planted(&text);
-        if planted.len() < PLANTED_FLOOR {
-            let count = planted.len();
-            bail!("the tests planted {count} secrets, and {PLANTED_FLOOR} are expected");
+        let text =
+            fs::read_to_string(&self.secrets).context("cannot read the secrets of the tests")?;
+        let recorded = recorded_secrets(&text);
+        if recorded.len() < MIN_SECRETS {
+            let count = recorded.len();
+            bail!("the tests recorded {count} secrets, but at least {MIN_SECRETS} are expected");
         }
-        let secrets = SECRETS.iter().map(|(secret, _)| *secret).chain(planted.iter().copied());
+        let secrets =
+            LISTED_SECRETS.iter().map(|(secret, _)| *secret).chain(recorded.iter().copied());
         let found = find(&self.dir, &Search::new(secrets))?;
         if !found.is_empty() {
-            bail!("secrets of tests are in these logs: {}", found.join(", "));
+            bail!("these logs contain secrets of tests: {}", found.join(", "));
         }
-        println!("secrets searched for: {}; lines by role: {lines:?}", planted.len());
+        println!("secrets searched for: {}; lines by role: {lines:?}", recorded.len());
         Ok(())
     }
 }
 
-/// The secrets that the tests added, each once. Texts of a single character are filling.
-fn planted(text: &str) -> BTreeSet<&str> {
-    let is_filling = |line: &str| line.chars().collect::<BTreeSet<char>>().len() < 4;
-    text.lines().filter(|line| line.len() >= SHORTEST && !is_filling(line)).collect()
+/// Returns the secrets that the tests recorded, each once. Texts with fewer than four different
+/// characters are left out, because tests use them as filler.
+fn recorded_secrets(text: &str) -> BTreeSet<&str> {
+    let is_filler = |line: &str| line.chars().collect::<BTreeSet<char>>().len() < 4;
+    text.lines().filter(|line| line.len() >= MIN_SECRET_LENGTH && !is_filler(line)).collect()
 }
 
-/// Plants a canary in each of its forms, each in a log of its own, and fails if one is not found.
+/// Writes a known text (a canary) to one log per encoding, and fails if the search misses one of them.
 fn check_search(dir: &Path) -> Result<()> {
     let canary = format!("canary/{}+\"of this\"=search~", std::process::id());
     let mut expected = Vec::new();
     let mut logs = Vec::new();
-    for (number, (name, form)) in forms(&canary).into_iter().enumerate() {
+    for (number, (name, encoded)) in encodings(&canary).into_iter().enumerate() {
         let file = format!("command-canary-{number:02}.log");
-        let text = [b"value=", &form[..], b"\n"].concat();
-        fs::write(dir.join(&file), text).context("plant a canary")?;
+        let text = [b"value=", &encoded[..], b"\n"].concat();
+        fs::write(dir.join(&file), text).context("cannot write a canary log")?;
         expected.push(format!("{file} ({name})"));
         logs.push(dir.join(file));
     }
     let mut found = find(dir, &Search::new([canary.as_str()]))?;
     found.sort();
     for log in logs {
-        fs::remove_file(log).context("remove a canary")?;
+        fs::remove_file(log).context("cannot remove a canary log")?;
     }
     if found != expected {
-        bail!("the search finds canaries in {found:?}, and they are in {expected:?}");
+        bail!("the search found canaries in {found:?}, but they are in {expected:?}");
     }
     Ok(())
 }
 
-/// The logs that hold a secret, with the names of its forms.
+/// Returns the names of the logs that contain a secret, with the encodings of the secret.
 fn find(dir: &Path, search: &Search) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (name, text) in logs(dir)? {
-        let forms: Vec<&str> = search.count(&text).into_keys().collect();
-        if !forms.is_empty() {
-            found.push(format!("{name} ({})", forms.join(", ")));
+        let encodings: Vec<&str> = search.count(&text).into_keys().collect();
+        if !encodings.is_empty() {
+            found.push(format!("{name} ({})", encodings.join(", ")));
         }
     }
     Ok(found)
 }
 
+/// Counts the log lines of each role. The name of a log starts with the role.
 fn lines_of_roles(dir: &Path) -> Result<BTreeMap<String, usize>> {
     let mut lines = BTreeMap::new();
     for (name, text) in logs(dir)? {
@@ -142,14 +148,15 @@ fn lines_of_roles(dir: &Path) -> Result<BTreeMap<String, usize>> {
     Ok(lines)
 }
 
+/// Returns the name and content of every log.
 fn logs(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
-    let entries = fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))?;
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let read = |path: PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok((name, text))
     };
-    entries.map(|entry| read(entry.context("list the logs")?.path())).collect()
+    entries.map(|entry| read(entry.context("cannot list the logs")?.path())).collect()
 }
 
 #[cfg(test)]
@@ -158,15 +165,15 @@ mod tests {
     use crate::shell::root;
 
     #[test]
-    fn every_listed_secret_is_used_by_the_test_that_is_named_with_it() {
-        for (secret, file) in SECRETS {
+    fn every_listed_secret_is_in_the_test_file_that_is_listed_with_it() {
+        for (secret, file) in LISTED_SECRETS {
             let text = fs::read_to_string(root().join(file)).unwrap();
-            assert!(text.contains(secret), "{file} does not use {secret}");
+            assert!(text.contains(secret), "{file} does not contain {secret}");
         }
     }
 
     #[test]
-    fn the_search_finds_a_secret_and_counts_lines_by_role() {
+    fn search_finds_a_secret_in_logs_and_counts_lines_by_role() {
         let dir = std::env::temp_dir().join(format!("belljar-xtask-logs-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("broker-7.log"), "one\ntwo=secret-value\n").unwrap();
@@ -175,14 +182,14 @@ mod tests {
         assert_eq!(find(&dir, &search).unwrap(), ["broker-7.log (plain)"]);
         assert_eq!(find(&dir, &Search::new(["other-value"])).unwrap(), Vec::<String>::new());
         check_search(&dir).unwrap();
-        assert_eq!(find(&dir, &search).unwrap().len(), 1, "the canary is gone");
+        assert_eq!(find(&dir, &search).unwrap().len(), 1, "the canary logs were removed");
         assert_eq!(lines_of_roles(&dir).unwrap().get("broker"), Some(&3));
         fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn planted_secrets_are_each_there_once_and_without_filling() {
+    fn recorded_secrets_has_each_secret_once_and_no_filler() {
         let text = "a-secret-of-a-test\na-secret-of-a-test\nshort\nxxxxxxxxxxxxxxxxxxxxxx\n";
-        assert_eq!(planted(text), BTreeSet::from(["a-secret-of-a-test"]));
+        assert_eq!(recorded_secrets(text), BTreeSet::from(["a-secret-of-a-test"]));
     }
 }

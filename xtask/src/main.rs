@@ -1,9 +1,13 @@
-//! `cargo xtask COMMAND`: everything that is done *to* this tree rather than *by* it.
+//! `cargo xtask COMMAND`: the development commands of this repository: test, tidy, attack, bench, fuzz
+//! and dist.
 //!
-//! One file per command. Nothing here is linked into Belljar, and Belljar never calls it.
+//! Each command has its own file. This program is not part of Belljar, and Belljar never calls it.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool that talks to its terminal")]
-#![expect(clippy::disallowed_methods, reason = "it starts programs and reads the environment")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool prints")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tool starts programs and reads the environment"
+)]
 
 mod attack;
 mod bench;
@@ -23,18 +27,18 @@ mod user;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-The project's own commands.
+The development commands of this repository.
 
 Usage: cargo xtask COMMAND [ARGS]
 
-  test [FILTER] [--no-install]   everything CI does; with FILTER only the tests whose name contains it
-  tidy                           the rules of this tree that no compiler checks
-  attack [ID…]                   the attack suite with the shipped binary, as root and as a plain user
-  bench [NAME…]                  our numbers beside those of our peers, in one run
-  fuzz [TARGET] [--seconds 60]   throw bytes at the parsers of what comes from outside
-  dist                           shipped binary, completions and man page into target/bundle
+  test [FILTER] [--no-install]   run all checks of CI; with FILTER only the tests whose name contains it
+  tidy                           check the rules of this repository that no compiler checks
+  attack [ID…]                   run the attack suite with the release binary, as root and as a plain user
+  bench [NAME…]                  measure Belljar and comparable tools in one run
+  fuzz [TARGET] [--seconds 60]   fuzz the parsers of untrusted input
+  dist                           put the release binary, completions and man page into target/bundle
 
-`cargo xtask COMMAND --help` says more.
+Run `cargo xtask COMMAND --help` for the options of a command.
 ";
 
 fn main() -> ExitCode {
@@ -55,7 +59,9 @@ fn main() -> ExitCode {
             print!("{HELP}");
             Ok(())
         }
-        other => Err(anyhow::anyhow!("no command `{other}`; `cargo xtask --help` lists them")),
+        other => {
+            Err(anyhow::anyhow!("unknown command `{other}`; run `cargo xtask --help` for a list"))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,43 +1,47 @@
-//! Debian packages that commands of this tree need, as data with the reason for each.
+//! Lists and installs the Debian packages that commands of xtask need, with the reason for each.
 //!
-//! Nothing is installed that dpkg already has, and without root or off Debian nothing is
-//! installed at all: then every program has to be there, or the caller is told what is missing.
+//! Packages that are already installed are skipped. Without root, or on another system than Debian, no
+//! package is installed. Then every program must exist, or the error lists the missing packages.
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell::{answer, program, run, uid, which};
+use crate::shell::{program, run, try_read, uid, which};
 
-/// One package, the program by which its presence shows, and why we want it.
+/// A Debian package, one of its programs, and the reason why it is needed.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) program: &'static str,
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
 }
 
-const fn package(name: &'static str, program: &'static str, why: &'static str) -> Package {
-    Package { name, program, why }
+const fn package(name: &'static str, program: &'static str, reason: &'static str) -> Package {
+    Package { name, program, reason }
 }
 
-/// What `cargo xtask test` needs beside a Rust toolchain.
+/// Packages that `cargo xtask test` needs in addition to a Rust toolchain.
 pub(crate) const FOR_TESTS: &[Package] = &[
     package("bubblewrap", "bwrap", "an outer container for the tests of boxes within containers"),
-    package("strace", "strace", "faults at chosen system calls, and the kill -9 at any moment"),
+    package("strace", "strace", "injects faults and kills at chosen system calls"),
     package("gcc", "gcc", "compiled inside a box; linker of Rust"),
     package("g++", "g++", "compiled inside a box"),
     package("make", "make", "parallel builds inside a box"),
     package("git", "git", "workspaces that are repositories, worktrees and submodules"),
-    package("python3", "python3", "run inside a box, and as scripted attacker"),
+    package("python3", "python3", "run inside a box, and runs scripted attacks"),
     package("nodejs", "node", "run inside a box"),
     package("perl", "perl", "run inside a box"),
-    package("busybox-static", "busybox", "run inside a box, and all of a small root file system"),
+    package(
+        "busybox-static",
+        "busybox",
+        "run inside a box, and the only program of a small root file system",
+    ),
     package("cmake", "cmake", "run inside a box"),
     package("default-jdk-headless", "javac", "run inside a box"),
     package("maven", "mvn", "run inside a box"),
     package("python3-venv", "python3", "run inside a box"),
     package("tcl", "tclsh", "run inside a box"),
-    package("zsh", "zsh", "run inside a box, and reads its completions"),
-    package("fish", "fish", "run inside a box, and reads its completions"),
+    package("zsh", "zsh", "run inside a box, and tests its completions"),
+    package("fish", "fish", "run inside a box, and tests its completions"),
     package("tmux", "tmux", "run inside a box"),
     package("gpg", "gpg", "run inside a box"),
     package("gpg-agent", "gpg-agent", "run inside a box"),
@@ -48,8 +52,8 @@ pub(crate) const FOR_TESTS: &[Package] = &[
     package("golang-go", "go", "a client of a box's network: downloads modules"),
     package("ruby", "ruby", "a client of a box's network"),
     package("liblwp-protocol-https-perl", "perl", "a client of a box's network: LWP with TLS"),
-    package("python3-pip", "pip3", "a client of a box's network; installs others for the tests"),
-    package("dpkg", "dpkg-deb", "makes the package that apt finds in a box"),
+    package("python3-pip", "pip3", "a client of a box's network; installs other clients"),
+    package("dpkg", "dpkg-deb", "builds the package that apt installs in a box"),
     package("socat", "socat", "run inside a box"),
     package("sqlite3", "sqlite3", "run inside a box"),
     package("vim", "vim", "run inside a box"),
@@ -63,25 +67,25 @@ pub(crate) const FOR_TESTS: &[Package] = &[
     package("zip", "zip", "run inside a box"),
     package("unzip", "unzip", "run inside a box"),
     package("hostname", "hostname", "run inside a box"),
-    package("util-linux", "setpriv", "runs the unprivileged half; unshare, script"),
+    package("util-linux", "setpriv", "runs tests as a plain user; also unshare and script"),
     package("procps", "ps", "run inside a box"),
-    package("passwd", "useradd", "makes the user of the unprivileged half"),
+    package("passwd", "useradd", "creates the plain user for tests"),
 ];
 
-/// Installs what is missing of `packages`.
+/// Installs the packages that are not installed yet.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {
-    let missing: Vec<&Package> = packages.iter().filter(|package| !installed(package)).collect();
+    let missing: Vec<&Package> = packages.iter().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
-        println!("nothing to install: all {} packages are here", packages.len());
+        println!("all {} packages are already installed", packages.len());
         return Ok(());
     }
     if uid()? != 0 || which("apt-get").is_none() {
-        return settle_for_programs(&missing);
+        return check_programs(&missing);
     }
     for package in &missing {
-        println!("installing {}: {}", package.name, package.why);
+        println!("installing {}: {}", package.name, package.reason);
     }
-    run(program("apt-get").args(["update", "-qq"])).context("refresh the package lists")?;
+    run(program("apt-get").args(["update", "-qq"])).context("cannot update the package lists")?;
     let names = missing.iter().map(|package| package.name);
     run(program("apt-get")
         .args(["install", "-y", "-qq", "--no-install-recommends"])
@@ -89,13 +93,13 @@ pub(crate) fn install(packages: &[Package]) -> Result<()> {
         .env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// Without the right to install: good enough if the programs can be found.
-fn settle_for_programs(missing: &[&Package]) -> Result<()> {
-    let (here, absent): (Vec<&Package>, Vec<&Package>) =
+/// Checks that the programs of packages exist, if the packages cannot be installed.
+fn check_programs(missing: &[&Package]) -> Result<()> {
+    let (existing, absent): (Vec<&Package>, Vec<&Package>) =
         missing.iter().partition(|package| which(package.program).is_some());
-    for package in here {
+    for package in existing {
         println!(
-            "{} is not a package of this system, but `{}` is here",
+            "package {} is not installed, but its program `{}` exists",
             package.name, package.program
         );
     }
@@ -103,19 +107,19 @@ fn settle_for_programs(missing: &[&Package]) -> Result<()> {
         return Ok(());
     }
     let list: Vec<String> =
-        absent.iter().map(|package| format!("\n  {}: {}", package.name, package.why)).collect();
+        absent.iter().map(|package| format!("\n  {}: {}", package.name, package.reason)).collect();
     let names: Vec<&str> = absent.iter().map(|package| package.name).collect();
     bail!(
-        "these are missing and only root on a Debian system can have them installed:{}\n\
-         install them by hand (Debian: `apt-get install {}`) and try again",
+        "these packages are missing, and only root on Debian can install them here:{}\n\
+         install them (Debian: `apt-get install {}`) and try again",
         list.concat(),
         names.join(" ")
     );
 }
 
-fn installed(package: &Package) -> bool {
+fn is_installed(package: &Package) -> bool {
     let status = ["-W", "-f=${db:Status-Status}", package.name];
-    answer(program("dpkg-query").args(status)).is_some_and(|status| status == "installed")
+    try_read(program("dpkg-query").args(status)).is_some_and(|status| status == "installed")
 }
 
 #[cfg(test)]
@@ -123,17 +127,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_present_program_stands_in_for_its_package_and_an_absent_one_is_named() {
+    fn check_programs_accepts_existing_programs_and_names_missing_packages() {
         let shell = package("dash-of-another-system", "sh", "a shell");
-        settle_for_programs(&[&shell]).unwrap();
-        let nothing = package("no-such-package", "no-such-program", "the test");
-        let error = settle_for_programs(&[&shell, &nothing]).unwrap_err().to_string();
+        check_programs(&[&shell]).unwrap();
+        let missing = package("no-such-package", "no-such-program", "the test");
+        let error = check_programs(&[&shell, &missing]).unwrap_err().to_string();
         assert!(error.contains("\n  no-such-package: the test\n"), "{error}");
         assert!(!error.contains("dash-of-another-system"), "{error}");
     }
 
     #[test]
-    fn packages_are_named_once() {
+    fn every_package_is_listed_once() {
         let mut names: Vec<_> = FOR_TESTS.iter().map(|package| package.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: the one command of CI, the same on every machine.
+//! `cargo xtask test`: runs all checks of CI.
 //!
-//! Installs what is missing, then goes from the cheapest check to the dearest. Root runs the tests
-//! twice: as itself, and as a plain user that it makes (see [`crate::user`]), because a box is built
-//! in different ways for the two.
+//! The command installs missing packages and then runs the fastest checks first. Root runs the tests
+//! twice: as root, and as a plain user that it creates (see [`crate::user`]), because boxes of root are
+//! built in a different way.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -21,60 +21,61 @@ use crate::times::{self, Times};
 use crate::{clients, packages, tidy, user};
 
 const HELP: &str = "\
-Everything CI does: install, fmt, clippy, build, tests, tests as a plain user, doctests, docs, tidy.
-At the end it prints the time of each step, the slowest tests and what was skipped; with CI=true an
+Run all checks of CI: install, fmt, clippy, build, tests, tests as a plain user, doctests, docs, tidy.
+Print the time of each step, the slowest tests and all skipped checks at the end. With CI=true an
 unexpected skip is a failure.
 
 Usage: cargo xtask test [FILTER] [--no-install]
 
-  FILTER        run only tests whose name contains it, as root and as the plain user; no lints, no docs
-  --no-install  install nothing; what is missing makes tests fail
+  FILTER        run only tests whose name contains FILTER, as root and as a plain user, without lints and docs
+  --no-install  install no packages; tests that need a missing package fail
 ";
 
-/// The crate of the worker, which is built before the program that embeds it.
-const ENGINE: &str = "belljar-worker";
+/// The package of the worker, which is built before the program that embeds it.
+const WORKER_PACKAGE: &str = "belljar-worker";
 
-/// What judges a protocol or an agent and not a box is the same for every user.
-const NOT_OF_BOXES: &str = "not test(/^mcp::(conformance|inspector|python|agents)::/)";
+/// A nextest filter that excludes tests of protocols and agents, which give the same result for every
+/// user.
+const NOT_PROTOCOL_TESTS: &str = "not test(/^mcp::(conformance|inspector|python|agents)::/)";
 
-/// Packages whose tests run a second time as a plain user: those that build boxes or touch what a box
-/// left behind.
+/// Packages whose tests run a second time as a plain user, because they build boxes or handle files
+/// that boxes wrote.
 const UNPRIVILEGED: &[&str] =
     &["belljar", "belljar-attacks", "belljar-box", "belljar-engine", "belljar-workspace"];
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(mut args) = Args::new(args, HELP) else { return Ok(()) };
     let install = !args.flag("--no-install");
-    let filter = args.word()?;
+    let filter = args.positional()?;
     let mut run = Run {
         steps: Steps::new(),
         times: Times::default(),
         skips: Skips::new(target_dir()?.join("xtask-test/skips"))?,
     };
-    let result = all(&mut run, install, filter.as_deref());
+    let result = run_steps(&mut run, install, filter.as_deref());
     println!("\n=== summary\n{}", run.steps.summary());
     println!("{}", run.times.summary());
     let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-    // What failed is told first; skips are printed in any case.
+    // Skips are printed in any case, but the error of a failed step has priority.
     let skipped = run.skips.finish(is_ci);
     result.and(skipped)
 }
 
-/// What the summary at the end is made of.
+/// The data of the summary that `cargo xtask test` prints at the end.
 struct Run {
     steps: Steps,
     times: Times,
     skips: Skips,
 }
 
-fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
+fn run_steps(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
     let Run { steps, times, skips } = this;
     if install {
-        steps.step("install what tests need", || packages::install(packages::FOR_TESTS))?;
+        steps.step("install packages", || packages::install(packages::FOR_TESTS))?;
     }
-    // Downloads wait for others and builds for the processor, so both go on at once.
+    // Downloads wait for the network and builds for the processor, so both run at the same time.
     let clients = install.then(|| std::thread::spawn(clients::install));
-    steps.step("engine", engine)?;
+    steps.step("build the worker", build_worker)?;
     if filter.is_none() {
         steps.step("fmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
         steps.step("clippy", || {
@@ -84,18 +85,20 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
         })?;
     }
     let built = steps.step("build", build)?;
-    // A ledger waits for the disk: gigabytes of a build on their way there would stand before it.
+    // Flush the build output to disk now. Otherwise tests would wait for it whenever a ledger is flushed.
     run(&mut Command::new("sync"))?;
     if let Some(clients) = clients {
         steps.step("install clients", || {
-            clients.join().unwrap_or_else(|_| bail!("installing them ended early"))
+            clients
+                .join()
+                .unwrap_or_else(|_| bail!("the thread that installs the clients panicked"))
         })?;
     }
     let runner = Runner::find();
-    let whoami = if uid()? == 0 { "root" } else { "this user" };
+    let user_name = if uid()? == 0 { "root" } else { "this user" };
     let logs = Logs::new()?;
-    steps.step(&format!("tests as {whoami}"), || {
-        runner.run(&Half::Own { logs: &logs }, filter, times, skips)
+    steps.step(&format!("tests as {user_name}"), || {
+        runner.run(&TestUser::Current { logs: &logs }, filter, times, skips)
     })?;
     if filter.is_none() {
         steps.step("search for secrets in logs", || logs.search())?;
@@ -104,22 +107,22 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
         steps.step("tests as a plain user", || {
             let user = user::prepare(&built.belljar()?)?;
             let packages = built.unprivileged()?;
-            let half = Half::Unprivileged { user: &user, packages: &packages };
-            runner.run(&half, filter, times, skips)
+            let test_user = TestUser::Unprivileged { user: &user, packages: &packages };
+            runner.run(&test_user, filter, times, skips)
         })?;
     } else {
-        skips.step("tests as root", "not root, not run");
+        skips.step("tests as root", "not run: needs root");
     }
     if filter.is_some() {
         return Ok(());
     }
-    // Built with the tests. Cargo would build them again for the features of one package.
+    // The examples were built with the tests. `cargo run` would build them again with other features.
     let examples = target_dir()?.join("debug/examples");
     steps.step("examples of the engine", || run(&mut program(examples.join("review_a_run"))))?;
     if install {
-        steps.step("programs in other engines", || clients::oracle(&examples.join("shop")))?;
+        steps.step("test programs in Node and Deno", || clients::oracle(&examples.join("shop")))?;
     } else {
-        skips.step("programs in other engines", "--no-install, not run");
+        skips.step("test programs in Node and Deno", "not run: --no-install");
     }
     steps.step("doctests", || run(cargo().args(["test", "--workspace", "--doc", "--locked"])))?;
     steps.step("docs", || {
@@ -132,16 +135,16 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
             run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
         })?;
     } else {
-        skips.step("cargo deny", "not installed, not run");
+        skips.step("cargo deny", "not run: not installed");
     }
-    skips.step("fuzz targets", "need a nightly toolchain; tests replay their seeds");
+    skips.step("fuzz targets", "not run: need a nightly toolchain; tests replay their seeds");
     Ok(())
 }
 
-/// What one build made.
+/// The programs and tests that a build produced.
 #[derive(Debug)]
 struct Built {
-    /// Package name and path of each program.
+    /// The package name and path of each program.
     programs: Vec<(String, PathBuf)>,
     /// Packages that have integration tests.
     tested: Vec<String>,
@@ -150,10 +153,11 @@ struct Built {
 impl Built {
     fn belljar(&self) -> Result<PathBuf> {
         let found = self.programs.iter().find(|(name, _)| name == "belljar");
-        Ok(found.context("the build made no `belljar`")?.1.clone())
+        Ok(found.context("the build has no program `belljar`")?.1.clone())
     }
 
-    /// A half that ran nothing would pass, so having nothing to run is an error.
+    /// Returns the packages to test as a plain user. An empty list is an error, because a test run
+    /// without tests would pass.
     fn unprivileged(&self) -> Result<Vec<&str>> {
         let packages: Vec<&str> = UNPRIVILEGED
             .iter()
@@ -161,16 +165,16 @@ impl Built {
             .filter(|name| self.tested.iter().any(|tested| tested == name))
             .collect();
         if packages.is_empty() {
-            bail!("none of {} has integration tests", UNPRIVILEGED.join(", "));
+            bail!("none of the packages {} has integration tests", UNPRIVILEGED.join(", "));
         }
         Ok(packages)
     }
 }
 
-/// Builds the engine as its own tests need it, and has the worker made from that. What is shipped is
-/// static and optimised, and would have to be built a second time here only to be the same.
-fn engine() -> Result<()> {
-    run(cargo().args(["build", "--package", ENGINE, "--locked"]))?;
+/// Builds the worker with the debug profile, as its own tests use it, and makes all later builds embed
+/// it. The release worker is static and optimised, and building it as well would take much longer.
+fn build_worker() -> Result<()> {
+    run(cargo().args(["build", "--package", WORKER_PACKAGE, "--locked"]))?;
     let built = target_dir()?.join("debug/belljar-worker");
     let worker = built.with_extension("stripped");
     run(program("strip").arg("-o").arg(&worker).arg(&built))?;
@@ -178,7 +182,7 @@ fn engine() -> Result<()> {
     Ok(())
 }
 
-/// Builds programs and test binaries; cargo's own JSON says where they are.
+/// Builds all programs and test binaries, and finds them through the JSON messages of cargo.
 fn build() -> Result<Built> {
     let format = "--message-format=json-render-diagnostics";
     let programs = read(cargo().args(["build", "--workspace", "--locked", format]))?;
@@ -189,18 +193,19 @@ fn build() -> Result<Built> {
     })
 }
 
-/// Package name and executable of every artifact of one kind.
+/// Returns the package name and path of every executable of one kind, such as `bin` or `test`.
 fn artifacts(messages: &str, kind: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for line in messages.lines() {
-        let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+        let message: Value =
+            serde_json::from_str(line).context("cannot parse a message of cargo")?;
         let kinds = message.pointer("/target/kind").and_then(Value::as_array);
         let executable = message.get("executable").and_then(Value::as_str);
         let manifest = message.get("manifest_path").and_then(Value::as_str);
         let (Some(kinds), Some(executable), Some(manifest)) = (kinds, executable, manifest) else {
             continue;
         };
-        if kinds.iter().any(|it| it == kind) {
+        if kinds.iter().any(|artifact_kind| artifact_kind == kind) {
             found.push((package_name(Path::new(manifest))?, executable.into()));
         }
     }
@@ -209,30 +214,30 @@ fn artifacts(messages: &str, kind: &str) -> Result<Vec<(String, PathBuf)>> {
 
 fn package_name(manifest: &Path) -> Result<String> {
     let text = std::fs::read_to_string(manifest)
-        .with_context(|| format!("read {}", manifest.display()))?;
+        .with_context(|| format!("cannot read {}", manifest.display()))?;
     let table: toml::Table =
-        text.parse().with_context(|| format!("read {}", manifest.display()))?;
+        text.parse().with_context(|| format!("cannot parse {}", manifest.display()))?;
     let name =
         table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
-    Ok(name.with_context(|| format!("{} has no name", manifest.display()))?.to_owned())
+    Ok(name.with_context(|| format!("{} has no package name", manifest.display()))?.to_owned())
 }
 
-/// As whom tests run.
-enum Half<'a> {
-    Own { logs: &'a Logs },
+/// The user that runs the tests.
+enum TestUser<'a> {
+    Current { logs: &'a Logs },
     Unprivileged { user: &'a user::User, packages: &'a [&'a str] },
 }
 
-impl Half<'_> {
+impl TestUser<'_> {
     fn name(&self) -> &'static str {
         match self {
-            Self::Own { .. } => "as this user",
+            Self::Current { .. } => "as this user",
             Self::Unprivileged { .. } => "as a plain user",
         }
     }
 }
 
-/// What runs tests here: nextest where it is installed, else cargo itself.
+/// The program that runs the tests: nextest if it is installed, otherwise `cargo test`.
 enum Runner {
     Nextest,
     Cargo,
@@ -245,7 +250,7 @@ impl Runner {
 
     fn run(
         &self,
-        half: &Half<'_>,
+        user: &TestUser<'_>,
         filter: Option<&str>,
         times: &mut Times,
         skips: &Skips,
@@ -255,18 +260,18 @@ impl Runner {
             Self::Nextest => command.args(["nextest", "run", "--locked"]),
             Self::Cargo => command.args(["test", "--locked", "--no-fail-fast"]),
         };
-        match half {
-            Half::Own { logs } => {
+        match user {
+            TestUser::Current { logs } => {
                 logs.record(&mut command);
                 command.args(["--workspace", "--lib", "--bins", "--tests"]);
             }
-            Half::Unprivileged { user, packages } => {
+            TestUser::Unprivileged { user, packages } => {
                 command.env(runner_variable()?, &user.runner);
                 match self {
-                    // The same build as for the other half: features differ for fewer packages.
+                    // The same packages as for the current user, so that cargo builds nothing again.
                     Self::Nextest => command
                         .args(["--workspace", "--lib", "--bins", "--tests", "--filterset"])
-                        .arg(of_packages(packages)),
+                        .arg(package_filter(packages)),
                     Self::Cargo => {
                         for package in *packages {
                             command.args(["--package", package]);
@@ -274,78 +279,83 @@ impl Runner {
                         command.args(["--lib", "--test", "*"])
                     }
                 };
-                // A filter may well name a test that has no unprivileged twin.
+                // A filter may match only tests that do not run as a plain user.
                 if let (Self::Nextest, Some(_)) = (self, filter) {
                     command.arg("--no-tests=pass");
                 }
             }
         }
         if let Self::Nextest = self {
-            // Most tests wait for other processes half of their time.
+            // Most tests wait for other processes during half of their time.
             let threads = std::thread::available_parallelism().map_or(2, NonZero::get) * 2;
             command.arg("--test-threads").arg(threads.to_string());
         }
         command.args(filter);
-        // Of a test that fails the last lines are what is looked at: they are to say why.
+        // Without a backtrace, the last lines of a failed test are its message.
         command.env("RUST_BACKTRACE", "0");
         println!("{}", shown(&command));
-        if let (Self::Nextest, Half::Own { .. }, None) = (self, half, filter) {
+        if let (Self::Nextest, TestUser::Current { .. }, None) = (self, user, filter) {
             refuse_ignored()?;
         }
         skips.record(&mut command);
         if let Self::Cargo = self {
             return run(&mut command);
         }
-        // An old report would be taken for the one of this run.
+        // Remove the report of an earlier run, so that it is not read as the report of this run.
         let report = times::report()?;
         if report.exists() {
             std::fs::remove_file(&report)
-                .with_context(|| format!("remove {}", report.display()))?;
+                .with_context(|| format!("cannot remove {}", report.display()))?;
         }
         let result = run(&mut command);
         if report.exists() {
-            times.add(half.name())?;
+            times.add(user.name())?;
         }
         result
     }
 }
 
-/// The library and integration tests of some packages that build boxes. Unit tests of the engine do, too.
-fn of_packages(packages: &[&str]) -> String {
+/// Returns a nextest filter for the library tests and integration tests of these packages.
+fn package_filter(packages: &[&str]) -> String {
     let packages: Vec<String> = packages.iter().map(|name| format!("package(={name})")).collect();
-    format!("({}) and (kind(lib) or kind(test)) and {NOT_OF_BOXES}", packages.join(" or "))
+    format!("({}) and (kind(lib) or kind(test)) and {NOT_PROTOCOL_TESTS}", packages.join(" or "))
 }
 
-/// A test that is never run passes everything. The attribute is tidy's business; this also finds a
-/// test without the usual harness that lists itself as ignored by mistake.
+/// Fails if nextest lists an ignored test, which would never run. `tidy` finds the attribute `#[ignore]`;
+/// this check also finds tests with their own harness that list themselves as ignored by mistake.
 fn refuse_ignored() -> Result<()> {
     let list = ["nextest", "list", "--workspace", "--locked", "--message-format=json"];
-    let ignored = ignored(&read(cargo().args(list))?)?;
+    let ignored = ignored_tests(&read(cargo().args(list))?)?;
     if !ignored.is_empty() {
         bail!("these tests are listed as ignored and would not run: {}", ignored.join(", "));
     }
     Ok(())
 }
 
-fn ignored(list: &str) -> Result<Vec<String>> {
-    let list: Value = serde_json::from_str(list).context("the list of tests")?;
-    let suites =
-        list.get("rust-suites").and_then(Value::as_object).context("a list without suites")?;
+fn ignored_tests(list: &str) -> Result<Vec<String>> {
+    let list: Value = serde_json::from_str(list).context("cannot parse the list of tests")?;
+    let suites = list
+        .get("rust-suites")
+        .and_then(Value::as_object)
+        .context("the list of tests has no `rust-suites`")?;
     let mut found = Vec::new();
-    for (suite, about) in suites {
-        let cases = about.get("testcases").and_then(Value::as_object).into_iter().flatten();
+    for (suite, details) in suites {
+        let cases = details.get("testcases").and_then(Value::as_object).into_iter().flatten();
         let ignored = cases.filter(|(_, case)| case.get("ignored") == Some(&Value::Bool(true)));
         found.extend(ignored.map(|(name, _)| format!("{suite} {name}")));
     }
     Ok(found)
 }
 
-/// The variable by which cargo and nextest learn what to start test binaries with.
+/// Returns the name of the environment variable that sets the runner of test binaries for cargo and
+/// nextest.
 fn runner_variable() -> Result<String> {
     let text =
         read(Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV"))?;
-    let host =
-        text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = text
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .context("the output of `rustc -vV` has no host")?;
     Ok(format!("CARGO_TARGET_{}_RUNNER", host.to_uppercase().replace('-', "_")))
 }
 
@@ -354,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn artifacts_are_read_from_cargos_messages_by_kind() {
+    fn artifacts_returns_the_executables_of_one_kind_from_cargo_messages() {
         let manifest = root().join("xtask/Cargo.toml");
         let line = |kind: &str, executable: &str| {
             format!(
@@ -377,16 +387,16 @@ mod tests {
     }
 
     #[test]
-    fn ignored_tests_are_found_in_nextests_list() {
+    fn ignored_tests_are_found_in_the_list_of_nextest() {
         let list = r#"{"rust-suites":{
             "a::it":{"testcases":{"runs":{"ignored":false},"sleeps":{"ignored":true}}},
             "b":{"testcases":{}}}}"#;
-        assert_eq!(ignored(list).unwrap(), ["a::it sleeps"]);
-        assert!(ignored("{}").is_err());
+        assert_eq!(ignored_tests(list).unwrap(), ["a::it sleeps"]);
+        assert!(ignored_tests("{}").is_err());
     }
 
     #[test]
-    fn an_empty_unprivileged_half_is_an_error() {
+    fn build_without_tests_for_the_plain_user_is_an_error() {
         let built = |tested: &[&str]| Built {
             programs: Vec::new(),
             tested: tested.iter().map(|&name| name.to_owned()).collect(),

@@ -1,11 +1,12 @@
-//! `cargo xtask tidy`: the rules of this tree that no compiler checks.
+//! `cargo xtask tidy`: checks the rules of this repository that no compiler checks.
 //!
-//! Each rule is a function from the files (or from cargo's view of the packages) to a list of
-//! complaints; it reads nothing by itself, so its tests are plain. Rules look at code with comments
-//! and literals blanked out (see [`scan`]), so a rule cannot trip over its own text.
+//! Each rule is a function that takes the files of the repository (or the package list of cargo) and
+//! returns a list of complaints. Rules do no I/O, so their tests need no files. Most rules check code
+//! with comments and literals blanked out (see [`scan`]), so that they do not match their own text.
 
 mod crates;
 mod files;
+mod language;
 mod licences;
 mod links;
 mod lints;
@@ -22,27 +23,28 @@ use anyhow::{Context as _, Result, bail};
 use crate::shell::{Args, cargo, program, read, root};
 
 const HELP: &str = "\
-The rules of this tree that no compiler checks.
+Check the rules of this repository that no compiler checks.
 
 Usage: cargo xtask tidy
 
-  unsafe        only in crates/sys, and there every use is listed in docs/unsafe.md
-  files         length, `forbid(unsafe_code)`, no todo!, no #[ignore], no #[allow], no paths of a machine
-  threats       the table of docs/threat-model.md and the tests named by threat id agree
-  crates        who may depend on whom
-  modules       no cycle between modules of engine and of belljar, and engine's in their order
-  lints         crates/engine has the lints of xtask/engine-clippy.toml, turns none off, and locks in one file
-  tokio         no feature of tokio that the broker cannot bear
-  licences      every locked package within deny.toml; nothing from its ban list
+  unsafe        unsafe code is only in crates/sys, and docs/unsafe.md lists every use
+  files         files are short, forbid unsafe code, and have no todo!, #[ignore], #[allow] or local paths
+  threats       every attack in docs/threat-model.md has its tests, and every attack test is listed there
+  crates        crates depend only on the crates that they may use
+  modules       modules of engine and belljar form no cycle, and those of engine keep their order
+  lints         crates/engine has the lints of xtask/engine-clippy.toml and takes locks in one file only
+  tokio         no crate enables a feature of tokio that the system call filter of the broker blocks
+  licences      every package has a licence that deny.toml allows, and none is banned there
   links         relative links in the documents resolve
+  language      test names do not start with a question word, and texts use no coined words
 ";
 
-/// One file of the tree: its path from the top, with `/`, and its text.
+/// A text file of the repository: its path from the root, with `/`, and its content.
 #[derive(Debug)]
 struct File {
     path: String,
     text: String,
-    /// The text with comments and literals blanked; empty for what is not Rust.
+    /// The text with comments and literals blanked out; empty if the file is not Rust.
     code: String,
 }
 
@@ -67,51 +69,54 @@ fn is_rust(path: &str) -> bool {
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(args) = Args::new(args, HELP) else { return Ok(()) };
-    if let Some(word) = args.word()? {
-        bail!("did not expect `{word}`");
+    if let Some(extra) = args.positional()? {
+        bail!("unexpected argument `{extra}`; use --help for the usage");
     }
     check(root())
 }
 
-/// Applies every rule and fails with all complaints at once.
+/// Checks all rules and fails with a list of all complaints.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let files = tree(root)?;
+    let files = repository_files(root)?;
     let metadata = read(cargo().args(["metadata", "--format-version=1", "--locked"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
-    let everything = ["tree", "--workspace", "--locked", "--edges=all", "--prefix=none"];
-    let built = read(cargo().args(everything)).context("list what is built")?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&metadata).context("cannot parse the output of cargo metadata")?;
+    let built = ["tree", "--workspace", "--locked", "--edges=all", "--prefix=none"];
+    let built = read(cargo().args(built)).context("cannot list the packages that are built")?;
     let shipped =
         ["tree", "--workspace", "--locked", "--edges=no-dev", "--prefix=none", "--format={p} {f}"];
-    let shipped = read(cargo().args(shipped)).context("list what is built without tests")?;
-    let deny = std::fs::read_to_string(root.join("deny.toml")).context("read deny.toml")?;
+    let shipped = read(cargo().args(shipped))
+        .context("cannot list the packages that are built without tests")?;
+    let deny = std::fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
 
     let mut complaints = Vec::new();
     complaints.extend(files::check(&files));
     complaints.extend(unsafe_list::check(&files));
     complaints.extend(threats::check(&files));
     complaints.extend(links::check(&files));
+    complaints.extend(language::check(&files));
     complaints.extend(modules::check(&files));
     complaints.extend(lints::check(&files)?);
     complaints.extend(crates::check(&metadata)?);
     complaints.extend(tokio::check(&metadata, &shipped)?);
     complaints.extend(licences::check(&metadata, &deny, &built)?);
     if complaints.is_empty() {
-        println!("tidy: {} files and their packages are in order", files.len());
+        println!("tidy: {} files and all packages follow the rules", files.len());
         return Ok(());
     }
-    bail!("not in order ({}):\n  {}", complaints.len(), complaints.join("\n  "));
+    bail!("{} violations of the rules:\n  {}", complaints.len(), complaints.join("\n  "));
 }
 
-/// What git tracks here, and what it would if it were added. Binary files have no text to check.
-fn tree(root: &Path) -> Result<Vec<File>> {
+/// Reads all text files that git tracks, and all untracked text files that it does not ignore.
+fn repository_files(root: &Path) -> Result<Vec<File>> {
     let mut git = program("git");
-    // Root checks a tree that another user cloned; only names are listed, so that is no danger.
+    // Root may check a clone of another user. That is safe, because git only lists names here.
     git.args(["-c", "safe.directory=*", "ls-files", "-z"]);
     git.args(["--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let names = read(&mut git).context("list the tree")?;
+    let names = read(&mut git).context("cannot list the files of the repository")?;
     let mut files = Vec::new();
     for name in names.split_terminator('\0') {
-        // A file that is deleted but not yet committed is still listed.
+        // A file that was deleted without a commit is still listed.
         let Ok(bytes) = std::fs::read(root.join(name)) else { continue };
         if let Ok(text) = String::from_utf8(bytes) {
             files.push(File::new(name, text));

@@ -1,4 +1,4 @@
-//! The slowest tests of a run, from the report that nextest writes.
+//! Lists the slowest tests of a run, from the JUnit report of nextest.
 
 use std::path::PathBuf;
 
@@ -6,29 +6,29 @@ use anyhow::{Context as _, Result};
 
 use crate::shell::target_dir;
 
-/// How many are worth a line.
+/// The number of tests in the list of the slowest tests.
 const SHOWN: usize = 10;
 
-/// Seconds and name of every test that ran.
+/// The duration in seconds and the name of every test that ran.
 #[derive(Debug, Default)]
 pub(crate) struct Times(Vec<(f64, String)>);
 
-/// Where `.config/nextest.toml` has the report written.
+/// Returns the path of the report, as set in `.config/nextest.toml`.
 pub(crate) fn report() -> Result<PathBuf> {
     Ok(target_dir()?.join("nextest/default/junit.xml"))
 }
 
 impl Times {
-    /// Adds the tests of the last run; `whose` tells two runs of one test apart.
-    pub(crate) fn add(&mut self, whose: &str) -> Result<()> {
+    /// Adds the tests of the last run. `user` distinguishes the runs of one test by different users.
+    pub(crate) fn add(&mut self, user: &str) -> Result<()> {
         let path = report()?;
-        let xml =
-            std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        self.0.extend(parse(&xml).map(|(took, name)| (took, format!("{name} ({whose})"))));
+        let xml = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        self.0.extend(parse(&xml).map(|(took, name)| (took, format!("{name} ({user})"))));
         Ok(())
     }
 
-    /// The table at the end; empty when no test was timed.
+    /// Returns a table of the slowest tests; empty if no test was timed.
     pub(crate) fn summary(&self) -> String {
         let mut sorted: Vec<&(f64, String)> = self.0.iter().collect();
         sorted.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -40,7 +40,7 @@ impl Times {
     }
 }
 
-/// `<testcase name="…" classname="…" … time="…">`.
+/// Parses the elements `<testcase name="…" classname="…" … time="…">` of a JUnit report.
 fn parse(xml: &str) -> impl Iterator<Item = (f64, String)> + '_ {
     xml.split("<testcase ").skip(1).filter_map(|rest| {
         let tag = rest.split('>').next()?;
@@ -67,7 +67,7 @@ mod tests {
             <failure/></testcase></testsuite></testsuites>"#;
 
     #[test]
-    fn the_slowest_tests_come_first_and_failed_ones_count() {
+    fn summary_lists_the_slowest_tests_first_and_includes_failed_tests() {
         let times = Times(parse(XML).collect());
         let expect =
             "slowest of 2 tests\n          3.5 s  a::it m::a<b>\n          0.1 s  a::it m::quick\n";
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_ten_are_shown_and_none_makes_no_table() {
+    fn summary_lists_at_most_ten_tests_and_is_empty_without_tests() {
         let many = Times((0..12).map(|n| (f64::from(n), n.to_string())).collect());
         assert_eq!(many.summary().lines().count(), 11);
         assert_eq!(Times::default().summary(), "");

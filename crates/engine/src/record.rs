@@ -1,7 +1,8 @@
-//! What commands put on record, and the rule that nothing is done before it is there.
+//! Writes events of commands and runs to the ledger, before the action that each event announces.
 //!
-//! A run is recorded as an intent before its program starts, and as an outcome when it is over. Taking
-//! changes over is, too. Whatever fails on the way to the ledger stops what it was about.
+//! A run is recorded as an intent before its program starts, and as an outcome when the program has
+//! ended. Applying changes is recorded in the same way. If the intent cannot be written to the ledger,
+//! the action does not happen.
 
 pub mod json;
 pub mod line;
@@ -32,7 +33,7 @@ use crate::scope::Scoped;
 use crate::store::durable;
 pub use crate::store::ledger::LedgerHandle;
 
-/// The record of one run, as long as it lasts.
+/// Writes the events of one run to the ledger, from the start of the run to its end.
 #[derive(Debug)]
 pub struct RunRecorder {
     ledger: LedgerHandle,
@@ -40,43 +41,43 @@ pub struct RunRecorder {
     created: Receipt,
 }
 
-/// What is known about a run before its program starts.
+/// The properties of a run that are recorded before its program starts.
 #[derive(Debug)]
 pub struct RunIntent<'a> {
     pub record: &'a RunRecord,
     pub purpose: Purpose,
     pub caller: &'a Caller,
     pub template: &'a Template,
-    /// The hash of what its network may, with its secrets' declarations; see [`policy`].
+    /// The hash of the network policy and the secret declarations; see [`policy`].
     pub network: Option<Digest>,
     pub sources: &'a [Source],
     pub argv: &'a [OsString],
     pub env: &'a [(OsString, OsString)],
-    /// What is open beside what the template weakens: restrictions that the operator lifted.
+    /// Restrictions that the operator lifted, in addition to the layers that the template weakens.
     pub remarks: &'a [String],
 }
 
-/// Opens the ledger of the state directory, or finds it open, and says what had to be put right.
+/// Opens the ledger of the state directory for writing and reports repairs to the observer. A ledger
+/// that is already open is shared.
 pub fn open(state: &Scoped) -> anyhow::Result<LedgerHandle> {
     LedgerHandle::open(state.store().ledger(), state.observer()).map_err(|error| {
         let advice = advice(&error);
-        let advice = advice.unwrap_or("open the ledger; nothing is done without it");
+        let advice = advice.unwrap_or("cannot open the ledger, and no action is taken without it");
         anyhow::Error::new(error).context(advice)
     })
 }
 
-/// What helps when the ledger has no room.
-const DISK_IS_FULL: &str =
-    "the disk of the ledger is full: make room on it; nothing is done that cannot be recorded";
+/// The advice that is shown when the disk of the ledger is full.
+const DISK_IS_FULL: &str = "the disk of the ledger is full, and actions that cannot be recorded are not taken; free some space on it";
 
-/// Adds what to do to the reason why something is not on record.
-fn explained(error: RecordError) -> anyhow::Error {
+/// Adds advice for the user to an error of recording an event.
+fn with_advice(error: RecordError) -> anyhow::Error {
     let is_full = durable::is_disk_full(&error);
     let error = anyhow::Error::new(error);
     if is_full { error.context(DISK_IS_FULL) } else { error }
 }
 
-/// What helps against a ledger that must not be written to.
+/// Returns the advice for a ledger that cannot be opened for writing, if there is any.
 fn advice(error: &OpenError) -> Option<&'static str> {
     if durable::is_disk_full(error) {
         return Some(DISK_IS_FULL);
@@ -88,14 +89,14 @@ fn advice(error: &OpenError) -> Option<&'static str> {
         | OpenError::CutShort { .. }
         | OpenError::Damaged(_)
         | OpenError::Anchor(_) => Some(
-            "the ledger is not as it was left, so nothing is recorded and nothing is done; `belljar ledger verify` says more, and `belljar ledger mend` goes on knowingly",
+            "the ledger is damaged or was changed outside of Belljar, so no action is taken; run `belljar ledger verify` to see the damage, then `belljar ledger mend` to accept it and continue",
         ),
         OpenError::File { .. } | OpenError::Rotation(_) | OpenError::Record(_) => None,
     }
 }
 
 impl RunRecorder {
-    /// Records the intent to run. The program may start once this returned.
+    /// Records that a run is about to start. The program may start after this function has returned.
     pub fn begin(
         state: &Scoped,
         plan: &RunIntent<'_>,
@@ -104,7 +105,7 @@ impl RunRecorder {
         Self::begin_in(open(state).kind(ErrorKind::CannotStart)?, plan, layers)
     }
 
-    /// The same in a ledger that is open already.
+    /// Records that a run is about to start, in a ledger that is already open.
     pub fn begin_in(
         ledger: LedgerHandle,
         plan: &RunIntent<'_>,
@@ -123,11 +124,11 @@ impl RunRecorder {
         let weakened = weakened.map(ToString::to_string).chain(plan.remarks.iter().cloned());
         drafts.extend(weakened.map(|layer| Draft::new(RunWeakened { layer })));
         drafts.push(Draft::new(in_force(layers)).by(Actor::Supervisor));
-        let program = plan.argv.first().map(|word| word.as_bytes().to_vec()).unwrap_or_default();
+        let program = plan.argv.first().map(|arg| arg.as_bytes().to_vec()).unwrap_or_default();
         drafts.push(Draft::new(RunExec { program }).by(Actor::Supervisor));
         let drafts = drafts.into_iter().map(|draft| draft.of_run(run)).collect();
-        let receipts = ledger.record_all(drafts).map_err(explained);
-        let receipts = receipts.context("record the run").kind(ErrorKind::CannotStart)?;
+        let receipts = ledger.record_all(drafts).map_err(with_advice);
+        let receipts = receipts.context("cannot record the run").kind(ErrorKind::CannotStart)?;
         let created =
             receipts.into_iter().next().ok_or(RecordError::Broken).kind(ErrorKind::CannotStart)?;
         Ok(Self { ledger, run, created })
@@ -137,7 +138,7 @@ impl RunRecorder {
         &self.ledger
     }
 
-    /// Records how the run ended.
+    /// Records the outcome of the run: its exit status, output and changed files.
     pub fn ended(
         &self,
         result: &RunResult,
@@ -169,9 +170,9 @@ impl RunRecorder {
         self.outcome(events)
     }
 
-    /// Records that the program was never started.
+    /// Records that the program of the run could not be started.
     pub fn failed(&self, error: &anyhow::Error) -> Result<(), RecordError> {
-        self.outcome(vec![RunFailed { error: said(error) }.into()])
+        self.outcome(vec![RunFailed { error: one_line(error) }.into()])
     }
 
     fn outcome(&self, events: Vec<Event>) -> Result<(), RecordError> {
@@ -182,7 +183,7 @@ impl RunRecorder {
     }
 }
 
-/// Records that one more program is about to start in a box that runs.
+/// Records that `belljar exec` is about to start one more program in a running box.
 pub fn exec(
     state: &Scoped,
     run: RunId,
@@ -192,11 +193,11 @@ pub fn exec(
     let ledger = open(state).kind(ErrorKind::CannotStart)?;
     let command = Body::hash_of(&argv.join(&0)).kind(ErrorKind::CannotStart)?;
     let draft = Draft::new(event(command)).of_run(run);
-    let recorded = ledger.record(draft).map_err(explained);
-    recorded.context("record the program").kind(ErrorKind::CannotStart)
+    let recorded = ledger.record(draft).map_err(with_advice);
+    recorded.context("cannot record the program").kind(ErrorKind::CannotStart)
 }
 
-/// Proof that taking over changes was recorded before it was done.
+/// Proof that the intent to apply changes was recorded before the first change is applied.
 #[derive(Debug)]
 #[must_use]
 pub struct Applying<'a> {
@@ -205,15 +206,16 @@ pub struct Applying<'a> {
 }
 
 impl<'a> Applying<'a> {
+    /// Records that changes to this number of files are about to be applied to the workspace.
     pub fn begin(ledger: &'a LedgerHandle, run: RunId, files: u64) -> Result<Self, EngineError> {
         tracing::info!(%run, files, "changes are about to be applied");
-        let intent = record_of(ledger, run, WorkspaceApplying { files }).map_err(explained);
+        let intent = record_of(ledger, run, WorkspaceApplying { files }).map_err(with_advice);
         let intent =
-            intent.context("record what is about to be applied").kind(ErrorKind::Unrecorded)?;
+            intent.context("cannot record the changes to apply").kind(ErrorKind::Unrecorded)?;
         Ok(Self { ledger, intent })
     }
 
-    /// Records what came of it.
+    /// Records the numbers of applied files and of files that were held back.
     pub fn done(self, outcome: WorkspaceApplied) -> Result<(), RecordError> {
         let WorkspaceApplied { taken, held_back, error } = &outcome;
         tracing::info!(taken, held_back, failed = error.is_some(), "changes are applied");
@@ -221,25 +223,27 @@ impl<'a> Applying<'a> {
         self.ledger.record(draft).map(drop)
     }
 
-    /// Records that it broke off.
+    /// Records that applying the changes failed with this error.
     pub fn failed(self, error: &anyhow::Error) -> Result<(), RecordError> {
-        self.done(WorkspaceApplied { taken: 0, held_back: 0, error: Some(said(error)) })
+        self.done(WorkspaceApplied { taken: 0, held_back: 0, error: Some(one_line(error)) })
     }
 }
 
+/// Records that the changes of a run were discarded.
 pub fn discarded(ledger: &LedgerHandle, run: RunId) -> Result<Receipt, RecordError> {
     tracing::info!(%run, "changes are discarded");
     record_of(ledger, run, WorkspaceDiscarded {})
 }
 
-/// Records something that is about to be done, and that what is on disk then tells whether it was.
+/// Records an event before the action that it announces. No outcome event follows: the files on disk
+/// show whether the action happened.
 pub fn fact(state: &Scoped, event: impl Into<Event>) -> Result<(), EngineError> {
     let ledger = open(state).kind(ErrorKind::Unrecorded)?;
-    let recorded = ledger.record(Draft::new(event)).map(drop).map_err(explained);
-    recorded.context("put on record what is about to be done").kind(ErrorKind::Unrecorded)
+    let recorded = ledger.record(Draft::new(event)).map(drop).map_err(with_advice);
+    recorded.context("cannot record the action, so it was not started").kind(ErrorKind::Unrecorded)
 }
 
-/// Records an event of a run; of one that is older than the ledger, as the ledger's own.
+/// Records an event of a run. If the run is older than the ledger, the event has no run.
 fn record_of(
     ledger: &LedgerHandle,
     run: RunId,
@@ -252,7 +256,7 @@ fn record_of(
     }
 }
 
-/// What nobody knows the outcome of: intents of runs that are not running any more.
+/// Returns the recorded intents without an outcome, except those of runs that are still running.
 pub fn needs_attention(
     state: &Scoped,
     is_running: impl Fn(RunId) -> bool,
@@ -261,20 +265,20 @@ pub fn needs_attention(
         Err(ReaderError::None { .. }) => return Ok(Vec::new()),
         opened => opened?,
     };
-    let mut open = reader.unsettled(None)?;
-    open.retain(|row| row.run.is_none_or(|run| !is_running(run)));
-    Ok(open)
+    let mut unsettled = reader.unsettled(None)?;
+    unsettled.retain(|row| row.run.is_none_or(|run| !is_running(run)));
+    Ok(unsettled)
 }
 
-/// Records that the operator dealt with a run, whatever was unknown about it.
+/// Records that the operator settled all intents of a run that have no outcome.
 pub fn settle(
     ledger: &LedgerHandle,
     state: &Scoped,
     run: RunId,
     reason: &str,
 ) -> anyhow::Result<()> {
-    let open = Reader::open(&LedgerPaths::under(state.home()))?.unsettled(Some(run))?;
-    let drafts = open.iter().map(|row| {
+    let unsettled = Reader::open(&LedgerPaths::under(state.home()))?.unsettled(Some(run))?;
+    let drafts = unsettled.iter().map(|row| {
         let event = AttentionSettled { reason: reason.to_owned() };
         Draft::new(event).of_run(run).because_of_index(Some(row.index))
     });
@@ -284,21 +288,21 @@ pub fn settle(
 
 fn created(ledger: &LedgerHandle, plan: &RunIntent<'_>) -> anyhow::Result<RunCreated> {
     let RunIntent { record, purpose, caller, template, network, argv, env, .. } = plan;
-    let command: Vec<&[u8]> = argv.iter().map(|word| word.as_bytes()).collect();
+    let command: Vec<&[u8]> = argv.iter().map(|arg| arg.as_bytes()).collect();
     let command = command.join(&0);
     let policy = policy(template, *network);
     let command = match template.record {
         Record::Bodies => ledger.keep(policy, &mut command.as_slice())?,
         Record::Hashes | Record::None => Body::hash_of(&command)?,
     };
-    let at = record.workspace.as_ref();
+    let workspace = record.workspace.as_ref();
     Ok(RunCreated {
         name: record.name.as_ref().map(|name| name.as_str().to_owned()),
         template: template.name.clone(),
         mode: template.mode.to_string(),
         net: template.net.to_string(),
         policy,
-        workspace: at.map(|at| at.path.as_os_str().as_bytes().to_vec()),
+        workspace: workspace.map(|workspace| workspace.path.as_os_str().as_bytes().to_vec()),
         record: template.record.to_string(),
         command,
         environment: env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
@@ -310,8 +314,8 @@ fn created(ledger: &LedgerHandle, plan: &RunIntent<'_>) -> anyhow::Result<RunCre
     })
 }
 
-/// The hash of everything that decides what the box may do. Of variables only the names are part of it:
-/// a hash that anybody may see would let them guess a short value.
+/// Returns the hash of everything that decides what a box is allowed to do. The hash covers the names
+/// of environment variables but not their values: it is public, so a short value could be guessed.
 pub fn policy(template: &Template, network: Option<Digest>) -> Digest {
     let named = |variable: &EnvVar| EnvVar::new(variable.name(), None).ok();
     let env = template.env.iter().filter_map(named).collect();
@@ -350,8 +354,8 @@ fn in_force(layers: &[LayerState]) -> RunLayers {
     event
 }
 
-/// An error with its causes, safe to print.
-fn said(error: &anyhow::Error) -> String {
+/// Returns an error with its causes as one line that is safe to print.
+fn one_line(error: &anyhow::Error) -> String {
     display::safe_line(format!("{error:#}")).to_string()
 }
 
@@ -360,32 +364,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h09_a_policy_tells_nothing_of_the_values_of_variables() {
+    fn h09_policy_hash_does_not_depend_on_values_of_variables() {
         let with = |env: &[&str]| Template {
             env: env.iter().map(|text| text.parse().unwrap()).collect(),
             ..Template::default()
         };
         let policy = |env: &[&str]| policy(&with(env), None);
         assert_eq!(policy(&["PIN=1234"]), policy(&["PIN=9999"]));
-        assert_ne!(policy(&["PIN=1234"]), policy(&["OTHER=1234"]), "the names count");
+        assert_ne!(
+            policy(&["PIN=1234"]),
+            policy(&["OTHER=1234"]),
+            "the hash covers names of variables"
+        );
         let user = Template { user: 0, ..with(&[]) };
-        assert_ne!(super::policy(&user, None), policy(&[]), "and so does all else");
+        assert_ne!(super::policy(&user, None), policy(&[]), "the hash covers the user id");
         let network = Some(Digest::of(&[b"rules"]));
-        assert_ne!(super::policy(&with(&[]), network), policy(&[]), "and the network");
+        assert_ne!(
+            super::policy(&with(&[]), network),
+            policy(&[]),
+            "the hash covers the network policy"
+        );
     }
 
     #[test]
-    fn policy_digest_of_the_default_template_is_unchanged() {
+    fn policy_hash_of_the_default_template_is_unchanged() {
         let digest = policy(&Template::default(), None).to_string();
         let expected = "22ed9800ab206d38532627e6dcc9926e469b8649f74880a21b3f7d51fd31a27c";
         assert_eq!(digest, expected);
     }
 
     #[test]
-    fn act_that_cannot_be_recorded_has_its_own_kind_and_says_what_to_do() {
+    fn event_that_cannot_be_recorded_fails_as_unrecorded_and_recommends_ledger_mend() {
         let home = tempfile::tempdir().unwrap();
         let event = || belljar_ledger::TrashEmptied { trash: Vec::new() };
-        fact(&crate::scope::of_test(home.path()), event()).expect("control: a sound ledger");
+        fact(&crate::scope::of_test(home.path()), event()).expect("control: a valid ledger");
         std::fs::remove_dir_all(home.path().join("anchor")).unwrap();
         let error = fact(&crate::scope::of_test(home.path()), event()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unrecorded);

@@ -1,7 +1,7 @@
-//! `code` and `warm`: one more box from a server that runs, over MCP on its standard streams.
+//! `code` and `warm`: a new box of a running `belljar mcp` server, called over its standard streams.
 //!
-//! Goals: a typed one-liner in at most 0.2 × what Deno takes for the same file, then 0.05 ×; a box for
-//! `/bin/true` in at most 0.5 × bubblewrap, then 0.2 ×.
+//! Goals: a typed one-line program takes at most 0.2 × the time of Deno for the same file, later 0.05 ×.
+//! A box for `/bin/true` takes at most 0.5 × the time of bubblewrap, later 0.2 ×.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,18 +18,19 @@ use crate::shell::as_from_a_shell;
 const BUDGET: Duration = Duration::from_secs(30);
 const WARM_UP: usize = 5;
 const MIN_ROUNDS: usize = 20;
-/// A slow peer takes part in every third round.
+/// Deno is slow, so it takes part only in every third round.
 const DENO_EVERY: usize = 3;
-/// What a model may well need to think about the last answer; boxes are made ready meanwhile.
-const BETWEEN: Duration = Duration::from_millis(50);
+/// The pause between two calls, as when a model reads the last result. The server prepares boxes in
+/// this time.
+const PAUSE: Duration = Duration::from_millis(50);
 const ONE_LINER: &str = "const answer: number = 6 * 7; console.log(answer);";
 
-/// `execute_code` of a typed one-liner, the round trip.
+/// Measures the round trip of `execute_code` with a typed one-line program.
 pub(super) fn code(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     let file = lab.scratch.join("one.ts");
-    std::fs::write(&file, ONE_LINER).context("write the program")?;
+    std::fs::write(&file, ONE_LINER).context("cannot write the program for Deno")?;
     let deno = lab.peers.join("node_modules/.bin/deno");
-    let cold = || {
+    let deno_run = || {
         let mut command = as_from_a_shell(&deno);
         command.args(["run", "--quiet"]).arg(&file).env("DENO_NO_UPDATE_CHECK", "1");
         command.env("DENO_DIR", lab.scratch.join("deno"));
@@ -37,108 +38,110 @@ pub(super) fn code(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     };
     let mut server = Server::start(lab)?;
     let arguments = json!({ "code": ONE_LINER });
-    let ask = |server: &mut Server| server.call("execute_code", &arguments, "42\n");
+    let call = |server: &mut Server| server.call("execute_code", &arguments, "42\n");
     let mut back_to_back = Server::start(lab)?;
     let mut rows: [Result<Vec<f64>, String>; 3] =
-        [Ok(Vec::new()), super::peers::try_once(cold()).map(|()| Vec::new()), Ok(Vec::new())];
+        [Ok(Vec::new()), super::peers::try_once(deno_run()).map(|()| Vec::new()), Ok(Vec::new())];
     for _ in 0..WARM_UP {
-        ask(&mut server)?;
-        ask(&mut back_to_back)?;
-        std::thread::sleep(BETWEEN);
+        call(&mut server)?;
+        call(&mut back_to_back)?;
+        std::thread::sleep(PAUSE);
     }
     let (started, budget) = (Instant::now(), budget.unwrap_or(BUDGET));
     let mut round = 0;
     while round < MIN_ROUNDS || started.elapsed() < budget {
-        let [ours, theirs, at_once] = &mut rows;
-        if let Ok(samples) = ours {
-            samples.push(ask(&mut server)?);
+        let [belljar, deno, no_pause] = &mut rows;
+        if let Ok(samples) = belljar {
+            samples.push(call(&mut server)?);
         }
-        std::thread::sleep(BETWEEN);
-        if let (Ok(samples), true) = (theirs, round % DENO_EVERY == 0) {
-            samples.push(timed(&mut cold())?);
+        std::thread::sleep(PAUSE);
+        if let (Ok(samples), true) = (deno, round % DENO_EVERY == 0) {
+            samples.push(timed(&mut deno_run())?);
         }
-        if let (Ok(samples), true) = (at_once, round % DENO_EVERY == 0) {
+        if let (Ok(samples), true) = (no_pause, round % DENO_EVERY == 0) {
             for _ in 0..5 {
-                samples.push(ask(&mut back_to_back)?);
+                samples.push(call(&mut back_to_back)?);
             }
-            // Its boxes are made ready too, which is nobody else's business.
-            std::thread::sleep(BETWEEN);
+            // Wait until this server has prepared its boxes, so that it does not slow down the next sample.
+            std::thread::sleep(PAUSE);
         }
         round += 1;
     }
-    let [ours, theirs, at_once] = rows;
+    let [belljar, deno, no_pause] = rows;
     Ok(Report {
         bench: "code",
-        what: format!("execute_code of a typed one-liner over MCP, the round trip, {round} rounds"),
+        description: format!(
+            "round trip of execute_code with a typed one-line program over MCP, {round} rounds"
+        ),
         unit: "ms",
         reference: "deno",
         goal: Goal::AtMost { first: 0.2, moonshot: 0.05 },
         rows: vec![
-            Row { name: Peer::Belljar.name(), samples: ours },
-            Row { name: "deno", samples: theirs },
-            Row { name: "no pause", samples: at_once },
+            Row { name: Peer::Belljar.name(), samples: belljar },
+            Row { name: "deno", samples: deno },
+            Row { name: "no pause", samples: no_pause },
         ],
         also: &[],
         notes: vec![
             format!(
-                "{} ms between calls; `no pause`: five calls at a time without",
-                BETWEEN.as_millis()
+                "{} ms between calls; `no pause`: groups of five calls without a pause",
+                PAUSE.as_millis()
             ),
             versions(),
         ],
-        broken: Vec::new(),
+        failures: Vec::new(),
     })
 }
 
-/// `/bin/true` in one more box of a server that runs.
+/// Measures the round trip of `/bin/true` in a new box of a running server.
 pub(super) fn warm(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     let mut server = Server::start(lab)?;
     let arguments = json!({ "command": ["/bin/true"] });
-    let ask = |server: &mut Server| server.call("run_command", &arguments, "");
+    let call = |server: &mut Server| server.call("run_command", &arguments, "");
     let bwrap = Peer::Bwrap.try_out(lab);
     let mut rows: [Result<Vec<f64>, String>; 2] = [Ok(Vec::new()), bwrap.map(|()| Vec::new())];
     for _ in 0..WARM_UP {
-        ask(&mut server)?;
-        std::thread::sleep(BETWEEN);
+        call(&mut server)?;
+        std::thread::sleep(PAUSE);
     }
     let (started, budget) = (Instant::now(), budget.unwrap_or(BUDGET));
     let mut round = 0;
     while round < MIN_ROUNDS || started.elapsed() < budget {
-        let [ours, theirs] = &mut rows;
-        if let Ok(samples) = ours {
-            samples.push(ask(&mut server)?);
+        let [belljar, bwrap] = &mut rows;
+        if let Ok(samples) = belljar {
+            samples.push(call(&mut server)?);
         }
-        std::thread::sleep(BETWEEN);
-        if let Ok(samples) = theirs {
+        std::thread::sleep(PAUSE);
+        if let Ok(samples) = bwrap {
             samples.push(timed(&mut Peer::Bwrap.command(lab, &["/bin/true"])?)?);
         }
         round += 1;
     }
-    let [ours, theirs] = rows;
+    let [belljar, bwrap] = rows;
     Ok(Report {
         bench: "warm",
-        what: format!(
-            "/bin/true in one more box of a running server, the round trip, {round} rounds"
+        description: format!(
+            "round trip of /bin/true in a new box of a running server, {round} rounds"
         ),
         unit: "ms",
         reference: Peer::Bwrap.name(),
         goal: Goal::AtMost { first: 0.5, moonshot: 0.2 },
         rows: vec![
-            Row { name: Peer::Belljar.name(), samples: ours },
-            Row { name: Peer::Bwrap.name(), samples: theirs },
+            Row { name: Peer::Belljar.name(), samples: belljar },
+            Row { name: Peer::Bwrap.name(), samples: bwrap },
         ],
         also: &[],
-        notes: vec![format!("{} ms between calls", BETWEEN.as_millis()), versions()],
-        broken: Vec::new(),
+        notes: vec![format!("{} ms between calls", PAUSE.as_millis()), versions()],
+        failures: Vec::new(),
     })
 }
 
-/// One call of `execute_code` after another, each with a pause before it; its milliseconds.
+/// Returns a function that pauses, calls `execute_code`, and returns the duration in milliseconds.
 pub(super) fn code_calls(lab: &Lab) -> Result<impl FnMut() -> Result<f64>> {
     calls(lab, "execute_code", json!({ "code": ONE_LINER }), "42\n")
 }
 
-/// One call of `run_command` after another, each with a pause before it; its milliseconds.
+/// Returns a function that pauses, calls `run_command`, and returns the duration in milliseconds.
 pub(super) fn warm_calls(lab: &Lab) -> Result<impl FnMut() -> Result<f64>> {
     calls(lab, "run_command", json!({ "command": ["/bin/true"] }), "")
 }
@@ -151,18 +154,18 @@ fn calls(
 ) -> Result<impl FnMut() -> Result<f64> + use<>> {
     let mut server = Server::start(lab)?;
     Ok(move || {
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(PAUSE);
         server.call(tool, &arguments, expected)
     })
 }
 
-/// `belljar mcp` and a client of it.
+/// A running `belljar mcp` with its standard streams.
 #[derive(Debug)]
 struct Server {
     process: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    asked: u64,
+    last_id: u64,
 }
 
 impl Server {
@@ -170,56 +173,59 @@ impl Server {
         let mut command: Command = as_from_a_shell(&lab.belljar);
         command.arg("mcp").env("BELLJAR_HOME", &lab.state).current_dir(&lab.workspace);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().context("start belljar mcp")?;
+        let mut process = command.spawn().context("cannot start belljar mcp")?;
         let input = process.stdin.take();
-        let output = BufReader::new(process.stdout.take().context("its output")?);
-        let mut server = Self { process, input, output, asked: 0 };
+        let output = BufReader::new(process.stdout.take().context("belljar mcp has no stdout")?);
+        let mut server = Self { process, input, output, last_id: 0 };
         let client = json!({ "name": "bench", "version": "1" });
-        let hello =
+        let initialize =
             json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
-        server.ask("initialize", &hello)?;
-        server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        server.ask("tools/list", &json!({}))?;
+        server.request("initialize", &initialize)?;
+        server.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        server.request("tools/list", &json!({}))?;
         Ok(server)
     }
 
-    /// Milliseconds until a tool has answered, with this on its standard output.
+    /// Calls a tool, checks its stdout, and returns the duration in milliseconds.
     fn call(&mut self, tool: &str, arguments: &Value, expected: &str) -> Result<f64> {
         let started = Instant::now();
-        let answer = self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))?;
+        let response =
+            self.request("tools/call", &json!({ "name": tool, "arguments": arguments }))?;
         let took = started.elapsed().as_secs_f64() * 1e3;
-        let stdout = answer.pointer("/result/structuredContent/stdout").and_then(Value::as_str);
+        let stdout = response.pointer("/result/structuredContent/stdout").and_then(Value::as_str);
         if stdout != Some(expected) {
-            bail!("an unexpected answer: {answer}");
+            bail!("unexpected response of belljar mcp: {response}");
         }
         Ok(took)
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
-        self.asked += 1;
-        let id = self.asked;
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
+    /// Sends a request and waits for its response.
+    fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line)? == 0 {
-                bail!("belljar mcp ended");
+                bail!("belljar mcp closed its stdout");
             }
-            let answer: Value = serde_json::from_str(&line).context("an answer")?;
-            if answer.get("id").and_then(Value::as_u64) == Some(id) {
-                return Ok(answer);
+            let response: Value =
+                serde_json::from_str(&line).context("cannot parse a response of belljar mcp")?;
+            if response.get("id").and_then(Value::as_u64) == Some(id) {
+                return Ok(response);
             }
         }
     }
 
-    fn say(&mut self, message: &Value) -> Result<()> {
-        let input = self.input.as_mut().context("its input")?;
-        writeln!(input, "{message}").context("speak to belljar mcp")
+    fn send(&mut self, message: &Value) -> Result<()> {
+        let input = self.input.as_mut().context("the stdin of belljar mcp is closed")?;
+        writeln!(input, "{message}").context("cannot write to belljar mcp")
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.input.take());
-        self.process.wait().ok(); // it ends with its input
+        self.process.wait().ok(); // the server exits when its stdin is closed
     }
 }

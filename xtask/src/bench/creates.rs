@@ -1,7 +1,7 @@
-//! `creates`: boxes per second created, run and gone; two loops at once, ten seconds at a time.
+//! `creates`: boxes that are created, run and removed per second, with two concurrent loops.
 //!
-//! Goal: at least 1.5 × bubblewrap in the same loop, then 4 ×, and nothing is left behind: no
-//! process, no mount, no cgroup.
+//! Goal: at least 1.5 × the rate of bubblewrap in the same loops, later 4 ×. No process, mount or cgroup
+//! is left behind.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,37 +18,37 @@ const PAYLOAD: [&str; 1] = ["/bin/true"];
 const TURN: Duration = Duration::from_secs(10);
 const TURNS: usize = 3;
 const LOOPS: usize = 2;
-/// The kernel takes down mounts and cgroups a moment after the last process.
-const SETTLE: Duration = Duration::from_secs(5);
+/// The time in which the kernel must remove mounts and cgroups after the last process has ended.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
-    // Whatever outlives its parent becomes our child and cannot hide among the machine's processes.
-    set_child_subreaper(Some(getpid())).context("become the reaper of orphans")?;
+    // Orphans become children of this process, so that every process that is left behind is counted.
+    set_child_subreaper(Some(getpid())).context("cannot become the reaper of orphans")?;
     let turn = budget.unwrap_or(TURN);
     let mut table: Vec<(Peer, Result<Vec<f64>, String>)> = [Peer::Belljar, Peer::Bwrap]
         .into_iter()
         .map(|peer| (peer, peer.try_out(lab).map(|()| Vec::new())))
         .collect();
-    let mut broken = Vec::new();
-    let mut made = 0;
+    let mut failures = Vec::new();
+    let mut created = 0;
     for _ in 0..TURNS {
         for (peer, samples) in &mut table {
             let Ok(samples) = samples else { continue };
-            let before = Traces::count()?;
+            let before = Resources::count()?;
             let started = Instant::now();
             let count = in_parallel(lab, *peer, turn)?;
             let per_second = f64::from(count) / started.elapsed().as_secs_f64();
             samples.push(per_second);
             if *peer == Peer::Belljar {
-                made += count;
-                broken.extend(before.left_behind()?);
+                created += count;
+                failures.extend(before.left_behind()?);
             }
         }
     }
     Ok(Report {
         bench: "creates",
-        what: format!(
-            "boxes per second, {LOOPS} loops at once, {TURNS} turns of {} s",
+        description: format!(
+            "boxes per second, {LOOPS} concurrent loops, {TURNS} turns of {} s",
             turn.as_secs()
         ),
         unit: "boxes/s",
@@ -58,40 +58,41 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
         also: &[],
         notes: vec![
             format!(
-                "{made} boxes of ours were counted for processes, mounts and cgroups left behind"
+                "checked that {created} boxes of Belljar left no processes, mounts and cgroups behind"
             ),
             versions(),
         ],
-        broken,
+        failures,
     })
 }
 
-/// Milliseconds per box when each loop runs this many.
-pub(super) fn per_box(lab: &Lab, each: u32) -> Result<f64> {
+/// Returns the milliseconds per box if each loop runs `count` boxes.
+pub(super) fn per_box(lab: &Lab, count: u32) -> Result<f64> {
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let boxes = || (0..each).try_for_each(|_| timed(&mut lab.box_for(&PAYLOAD)).map(drop));
+        let boxes = || (0..count).try_for_each(|_| timed(&mut lab.box_for(&PAYLOAD)).map(drop));
         let loops: Vec<_> = (0..LOOPS).map(|_| scope.spawn(boxes)).collect();
-        let mut ended = loops.into_iter().map(|each| each.join());
+        let mut ended = loops.into_iter().map(|handle| handle.join());
         ended.try_for_each(|result| result.unwrap_or_else(|_| bail!("a loop panicked")))
     })?;
-    let boxes = f64::from(each) * f64::from(u32::try_from(LOOPS)?);
+    let boxes = f64::from(count) * f64::from(u32::try_from(LOOPS)?);
     Ok(started.elapsed().as_secs_f64() * 1e3 / boxes)
 }
 
-/// How many boxes all loops together ran until the time was up.
+/// Runs boxes in all loops until the time is up, and returns the number of boxes.
 fn in_parallel(lab: &Lab, peer: Peer, turn: Duration) -> Result<u32> {
     let end = Instant::now() + turn;
     std::thread::scope(|scope| {
         let loops: Vec<_> = (0..LOOPS).map(|_| scope.spawn(|| in_loop(lab, peer, end))).collect();
         let mut count = 0;
-        for each in loops {
-            count += each.join().unwrap_or_else(|_| bail!("a loop panicked"))?;
+        for handle in loops {
+            count += handle.join().unwrap_or_else(|_| bail!("a loop panicked"))?;
         }
         Ok(count)
     })
 }
 
+/// Runs boxes one after another until `end`, and returns their number.
 fn in_loop(lab: &Lab, peer: Peer, end: Instant) -> Result<u32> {
     let mut count = 0;
     while Instant::now() < end {
@@ -101,41 +102,42 @@ fn in_loop(lab: &Lab, peer: Peer, end: Instant) -> Result<u32> {
     Ok(count)
 }
 
-/// What a box leaves in the system while it lives.
+/// The numbers of processes, mounts and cgroups on the machine.
 #[derive(Debug, Clone, Copy)]
-struct Traces {
+struct Resources {
     processes: usize,
     mounts: usize,
     cgroups: usize,
 }
 
-impl Traces {
+impl Resources {
     fn count() -> Result<Self> {
         reap();
-        let mounts =
-            std::fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")
+            .context("cannot read /proc/self/mountinfo")?;
         Ok(Self {
-            processes: procs::below(&procs::all()?, std::process::id()).len(),
+            processes: procs::descendants(&procs::all()?, std::process::id()).len(),
             mounts: mounts.lines().count(),
-            cgroups: directories(Path::new("/sys/fs/cgroup")),
+            cgroups: count_directories(Path::new("/sys/fs/cgroup")),
         })
     }
 
-    /// What is there now and was not before, after giving the kernel time to clean up.
+    /// Compares with the current numbers, after the kernel had time to clean up. Returns a message for
+    /// each number that has grown.
     fn left_behind(self) -> Result<Vec<String>> {
-        let end = Instant::now() + SETTLE;
+        let end = Instant::now() + CLEANUP_TIMEOUT;
         loop {
             let now = Self::count()?;
-            let more = [
+            let counts = [
                 ("processes", self.processes, now.processes),
                 ("mounts", self.mounts, now.mounts),
                 ("cgroups", self.cgroups, now.cgroups),
             ];
-            let left: Vec<String> = more
+            let left: Vec<String> = counts
                 .iter()
                 .filter(|(_, before, after)| after > before)
-                .map(|(what, before, after)| {
-                    format!("{what} left behind: {before} before, {after} after")
+                .map(|(kind, before, after)| {
+                    format!("{kind} left behind: {before} before, {after} after")
                 })
                 .collect();
             if left.is_empty() || Instant::now() > end {
@@ -146,13 +148,15 @@ impl Traces {
     }
 }
 
-/// Orphans that ended are ours to wait for.
+/// Reaps orphans that have ended.
 fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
-fn directories(dir: &Path) -> usize {
+/// Counts the directories below a directory.
+fn count_directories(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    let inner = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    inner.map(|entry| 1 + directories(&entry.path())).sum()
+    let subdirectories =
+        entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    subdirectories.map(|entry| 1 + count_directories(&entry.path())).sum()
 }

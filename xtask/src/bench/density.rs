@@ -1,8 +1,8 @@
-//! `density`: private memory of one idle box when there are 200 of them.
+//! `density`: private memory of one of 200 idle boxes.
 //!
-//! All processes of a box count, the supervisor outside of it too. Goal: at most 2 × bubblewrap
-//! with the same payload, then 1 ×. What the kernel keeps per box (mounts, namespaces, cgroups) is
-//! not in this figure.
+//! All processes of a box count, including the supervisor outside of the box. Goal: at most 2 × the
+//! memory of bubblewrap with the same program, later 1 ×. Kernel memory of a box (mounts, namespaces,
+//! cgroups) does not count.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -19,10 +19,13 @@ const BOXES: usize = 200;
 const TURNS: usize = 2;
 const PAYLOAD: [&str; 2] = ["/bin/sleep", "1000"];
 const PAYLOAD_NAME: &str = "sleep";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) fn run(lab: &Lab, _budget: Option<Duration>) -> Result<Report> {
-    ensure!(uid()? == 0, "only root may read the memory of every process of a box");
+    ensure!(
+        uid()? == 0,
+        "the benchmark `density` needs root, to read the memory of all processes of a box"
+    );
     let mut table: Vec<(Peer, Result<Vec<f64>, String>)> = [Peer::Belljar, Peer::Bwrap]
         .into_iter()
         .map(|peer| (peer, peer.try_out(lab).map(|()| Vec::new())))
@@ -31,28 +34,28 @@ pub(super) fn run(lab: &Lab, _budget: Option<Duration>) -> Result<Report> {
     for turn in 0..TURNS {
         for (peer, samples) in &mut table {
             let Ok(samples) = samples else { continue };
-            let crowd = Crowd::start(lab, *peer)?;
-            let memory = crowd.memory()?;
-            let processes: usize = memory.iter().map(|it| it.processes).sum();
-            let shared: u64 = memory.iter().map(|it| it.kib.proportional).sum();
+            let boxes = IdleBoxes::start(lab, *peer)?;
+            let memory = boxes.memory()?;
+            let processes: usize = memory.iter().map(|usage| usage.processes).sum();
+            let shared: u64 = memory.iter().map(|usage| usage.kib.proportional).sum();
             if turn == 0 {
                 notes.push(format!(
-                    "{}: {:.1} processes per box, {:.0} KiB per box with its share of common pages",
+                    "{}: {:.1} processes per box, {:.0} KiB per box including its share of shared pages",
                     peer.name(),
                     per_box(processes as u64),
                     per_box(shared)
                 ));
             }
-            for each in memory {
-                samples.push(f64::from(u32::try_from(each.kib.private)?));
+            for usage in memory {
+                samples.push(f64::from(u32::try_from(usage.kib.private)?));
             }
-            crowd.end()?;
+            boxes.end()?;
         }
     }
     notes.push(versions());
     Ok(Report {
         bench: "density",
-        what: format!(
+        description: format!(
             "private memory per idle box, {BOXES} boxes of `{}`, {TURNS} turns",
             PAYLOAD.join(" ")
         ),
@@ -62,42 +65,43 @@ pub(super) fn run(lab: &Lab, _budget: Option<Duration>) -> Result<Report> {
         rows: table.into_iter().map(|(peer, samples)| Row { name: peer.name(), samples }).collect(),
         also: &[],
         notes,
-        broken: Vec::new(),
+        failures: Vec::new(),
     })
 }
 
+/// Divides a sum by the number of boxes.
 fn per_box(sum: u64) -> f64 {
     f64::from(u32::try_from(sum).unwrap_or(u32::MAX))
         / f64::from(u32::try_from(BOXES).unwrap_or(u32::MAX))
 }
 
-/// All boxes of one contender, idle. Killed when dropped.
-struct Crowd(Vec<Child>);
+/// All idle boxes of one tool. They are killed on drop.
+struct IdleBoxes(Vec<Child>);
 
-/// One box.
-struct Memory {
+/// The number of processes and the memory of one box.
+struct BoxMemory {
     processes: usize,
     kib: procs::Memory,
 }
 
-impl Crowd {
-    /// Starts them one by one and waits until the payload runs in each.
+impl IdleBoxes {
+    /// Starts the boxes one after another and waits until the program runs in every box.
     fn start(lab: &Lab, peer: Peer) -> Result<Self> {
-        let mut crowd = Self(Vec::new());
+        let mut boxes = Self(Vec::new());
         for _ in 0..BOXES {
             let mut command = peer.command(lab, &PAYLOAD)?;
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            crowd.0.push(command.spawn().with_context(|| format!("start {}", peer.name()))?);
+            boxes.0.push(command.spawn().with_context(|| format!("cannot start {}", peer.name()))?);
         }
-        crowd.wait_for("every payload to run", |asleep, _| asleep == BOXES)?;
-        Ok(crowd)
+        boxes.wait_for("all programs to run", |programs, _| programs == BOXES)?;
+        Ok(boxes)
     }
 
-    fn memory(&self) -> Result<Vec<Memory>> {
+    fn memory(&self) -> Result<Vec<BoxMemory>> {
         let all = procs::all()?;
-        let one = |child: &Child| {
-            let mut memory = Memory { processes: 0, kib: procs::Memory::default() };
-            for pid in std::iter::once(child.id()).chain(procs::below(&all, child.id())) {
+        let of_box = |child: &Child| {
+            let mut memory = BoxMemory { processes: 0, kib: procs::Memory::default() };
+            for pid in std::iter::once(child.id()).chain(procs::descendants(&all, child.id())) {
                 if let Some(more) = procs::memory(pid)? {
                     memory.processes += 1;
                     memory.kib.private += more.private;
@@ -106,36 +110,40 @@ impl Crowd {
             }
             Ok(memory)
         };
-        self.0.iter().map(one).collect()
+        self.0.iter().map(of_box).collect()
     }
 
-    /// Kills the outermost process of each box; all others have to go with it.
+    /// Kills the outermost process of each box, and waits until all other processes have ended, too.
     fn end(mut self) -> Result<()> {
         self.kill();
-        self.wait_for("every process to be gone", |_, all| all == 0)
+        self.wait_for("all processes to end", |_, processes| processes == 0)
     }
 
     fn kill(&mut self) {
         for child in &mut self.0 {
-            // It may have ended by itself; then there is nothing to kill.
+            // The process may already have ended.
             drop(child.kill());
             drop(child.wait());
         }
     }
 
-    fn wait_for(&self, what: &str, ready: impl Fn(usize, usize) -> bool) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+    /// Waits until `ready` returns true for the numbers of running programs and of all processes.
+    fn wait_for(&self, event: &str, ready: impl Fn(usize, usize) -> bool) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
         loop {
             let all = procs::all()?;
-            let ours = procs::below(&all, std::process::id());
-            let alive = || ours.iter().filter_map(|pid| all.get(pid)).filter(|it| it.state != 'Z');
-            let asleep = alive().filter(|it| it.name == PAYLOAD_NAME).count();
-            if ready(asleep, alive().count()) {
+            let descendants = procs::descendants(&all, std::process::id());
+            let alive = || {
+                let processes = descendants.iter().filter_map(|pid| all.get(pid));
+                processes.filter(|process| process.state != 'Z')
+            };
+            let programs = alive().filter(|process| process.name == PAYLOAD_NAME).count();
+            if ready(programs, alive().count()) {
                 return Ok(());
             }
             if Instant::now() > end {
                 bail!(
-                    "waited in vain for {what}: {asleep} payloads of {} processes",
+                    "timeout while waiting for {event}: {programs} programs and {} processes run",
                     alive().count()
                 );
             }
@@ -144,7 +152,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for IdleBoxes {
     fn drop(&mut self) {
         self.kill();
     }

@@ -1,4 +1,4 @@
-//! The place where contenders run: one workspace, one binary, one view of the system for all.
+//! The directories in which the measured tools run, and the file system view that all of them get.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,47 +10,49 @@ use anyhow::{Context as _, Result, bail};
 use crate::dist;
 use crate::shell::{as_from_a_shell, read, shown, target_dir};
 
-/// What everybody is asked to show to the program inside: the mounts, links and directories that a
-/// box of ours has. The few small files that a box writes by itself (`passwd`, `hosts`) are spared
-/// the others.
+/// The mounts, links and directories that a box of Belljar has. All other tools are configured to show
+/// the same, except the few small files that a box creates (`passwd`, `hosts`).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
-    /// Read-only files and directories of the host outside `/etc`, such as `/usr`.
+    /// Read-only mounts of host files and directories outside of `/etc`, such as `/usr`.
     pub(super) binds: Vec<PathBuf>,
-    /// The same of `/etc`.
+    /// Read-only mounts of host files and directories in `/etc`.
     pub(super) etc: Vec<PathBuf>,
-    /// Target and place of links, such as `usr/bin` at `/bin`.
+    /// Targets and paths of symbolic links, such as `usr/bin` at `/bin`.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// Empty directories at the top.
+    /// Empty directories in the root directory.
     pub(super) dirs: Vec<PathBuf>,
 }
 
+/// The measured binary and the directories of one benchmark run.
 #[derive(Debug)]
 pub(super) struct Lab {
     pub(super) belljar: PathBuf,
-    /// Belljar's state directory.
+    /// The state directory of Belljar.
     pub(super) state: PathBuf,
     pub(super) workspace: PathBuf,
-    /// Where npm puts peers, and the home that they get.
+    /// The directory in which npm installs peers. It also has their home directory.
     pub(super) peers: PathBuf,
-    /// Configuration and run-time state of peers.
+    /// Configuration and temporary files of peers.
     pub(super) scratch: PathBuf,
     pub(super) view: View,
     counter: AtomicU64,
 }
 
 impl Lab {
-    /// Builds the binary as it is shipped (unless given one) and an empty place, and asks a box what it sees.
+    /// Builds the release binary unless a binary is given, creates empty directories, and reads the
+    /// file system view from a box.
     pub(super) fn new(binary: Option<PathBuf>) -> Result<Self> {
         Self::of(&binary_or_build(binary)?, "bench-work")
     }
 
-    /// The same for a binary that is there, in a directory of this name below the target directory.
+    /// Creates the directories for an existing binary, below the target directory under this name.
     pub(super) fn of(belljar: &Path, directory: &str) -> Result<Self> {
         let belljar = std::path::absolute(belljar)?;
         let base = target_dir()?.join(directory);
         if base.exists() {
-            std::fs::remove_dir_all(&base).with_context(|| format!("empty {}", base.display()))?;
+            std::fs::remove_dir_all(&base)
+                .with_context(|| format!("cannot remove {}", base.display()))?;
         }
         let mut lab = Self {
             belljar,
@@ -62,7 +64,8 @@ impl Lab {
             counter: AtomicU64::new(0),
         };
         for dir in [&lab.state, &lab.workspace, &lab.scratch, &lab.peers.join("home")] {
-            std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot create {}", dir.display()))?;
         }
         for number in 0..20 {
             std::fs::write(
@@ -70,22 +73,24 @@ impl Lab {
                 "some text\n".repeat(40),
             )?;
         }
-        let look = |payload: &[&str]| read(&mut lab.box_for(payload)).context("look into a box");
+        let output_of = |payload: &[&str]| {
+            read(&mut lab.box_for(payload)).context("cannot read the file system view of a box")
+        };
         lab.view = view(
-            &look(&["/bin/cat", "/proc/self/mountinfo"])?,
-            &look(&["/bin/ls", "-A", "/"])?,
-            &look(&["/bin/ls", "-A", "/etc"])?,
+            &output_of(&["/bin/cat", "/proc/self/mountinfo"])?,
+            &output_of(&["/bin/ls", "-A", "/"])?,
+            &output_of(&["/bin/ls", "-A", "/etc"])?,
             |path| std::fs::read_link(path).ok(),
         );
         Ok(lab)
     }
 
-    /// Our own contender.
+    /// Returns a command that runs a program in a box of Belljar without a network.
     pub(super) fn box_for(&self, payload: &[&str]) -> Command {
         self.box_with(&["--net", "none"], payload)
     }
 
-    /// The same with other options.
+    /// Returns a command that runs a program in a box of Belljar with these options.
     pub(super) fn box_with(&self, options: &[&str], payload: &[&str]) -> Command {
         let mut command = as_from_a_shell(&self.belljar);
         command.arg("run").args(options).arg("--").args(payload);
@@ -93,41 +98,41 @@ impl Lab {
         command
     }
 
-    /// A number that was not given out before.
-    pub(super) fn fresh(&self) -> u64 {
+    /// Returns a number that was not returned before.
+    pub(super) fn unique_number(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// The given binary, or one that is built now.
+/// Returns the given binary, or builds the release binary.
 pub(super) fn binary_or_build(binary: Option<PathBuf>) -> Result<PathBuf> {
-    binary.map_or_else(dist::shipped, Ok)
+    binary.map_or_else(dist::release_binary, Ok)
 }
 
-/// Where npm packages of peers live; kept from run to run.
+/// Returns the directory of the npm packages of peers, which is kept between runs.
 pub(super) fn peers_dir() -> Result<PathBuf> {
     Ok(target_dir()?.join("bench-peers"))
 }
 
-/// The view of a box with this mount table and these entries in `/` and `/etc`.
+/// Returns the view of a box with this mount table and these entries in `/` and `/etc`.
 fn view(mounts: &str, top: &str, etc: &str, link: impl Fn(&Path) -> Option<PathBuf>) -> View {
-    // Every contender makes these in its own way.
-    let own = ["/proc", "/dev", "/tmp", "/home", "/workspace", "/etc"].map(Path::new);
+    // Each tool creates these directories in its own way.
+    let excluded = ["/proc", "/dev", "/tmp", "/home", "/workspace", "/etc"].map(Path::new);
     let bound: Vec<PathBuf> = mounts
         .lines()
         .filter_map(|line| {
             let mut fields = line.split(' ').skip(4);
-            let (place, options) = (fields.next()?, fields.next()?);
-            options.split(',').any(|option| option == "ro").then(|| PathBuf::from(place))
+            let (path, options) = (fields.next()?, fields.next()?);
+            options.split(',').any(|option| option == "ro").then(|| PathBuf::from(path))
         })
-        .filter(|place| !["/proc", "/dev"].iter().any(|dir| place.starts_with(dir)))
-        .filter(|place| place != Path::new("/"))
+        .filter(|path| !["/proc", "/dev"].iter().any(|dir| path.starts_with(dir)))
+        .filter(|path| path != Path::new("/"))
         .collect();
     let mut view = View::default();
     let names = top.lines().map(|name| Path::new("/").join(name));
     for path in names.chain(etc.lines().map(|name| Path::new("/etc").join(name))) {
         let is_top = path.parent() == Some(Path::new("/"));
-        if bound.contains(&path) || own.contains(&path.as_path()) {
+        if bound.contains(&path) || excluded.contains(&path.as_path()) {
             continue;
         } else if let Some(target) = link(&path) {
             view.links.push((target, path));
@@ -139,11 +144,11 @@ fn view(mounts: &str, top: &str, etc: &str, link: impl Fn(&Path) -> Option<PathB
     view
 }
 
-/// Runs to the end without input or output; how long that took, in milliseconds.
+/// Runs a command without input and output, and returns the duration in milliseconds.
 pub(super) fn timed(command: &mut Command) -> Result<f64> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = Instant::now();
-    let status = command.status().with_context(|| format!("start `{}`", shown(command)))?;
+    let status = command.status().with_context(|| format!("cannot start `{}`", shown(command)))?;
     let took = started.elapsed();
     if !status.success() {
         bail!("`{}` failed: {status}", shown(command));
@@ -156,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_view_is_what_the_box_has() {
+    fn view_has_the_read_only_mounts_links_and_directories_of_a_box() {
         let mounts = "\
 74 45 0:40 /root / ro,nosuid - tmpfs none rw
 75 74 0:41 /tmp /tmp rw,nosuid - tmpfs none rw
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_contender_is_no_sample() {
+    fn timed_fails_for_a_command_with_a_nonzero_exit_status() {
         assert!(timed(&mut Command::new("/bin/true")).unwrap() > 0.0);
         assert!(timed(&mut Command::new("/bin/false")).is_err());
     }

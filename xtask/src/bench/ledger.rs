@@ -1,7 +1,7 @@
-//! What the benches of the ledger share: the program that is measured, and a ledger to measure.
+//! Shared code of the ledger benchmarks: the measured program, and large ledgers for it.
 //!
-//! Nothing of Belljar is linked in here, so the measured code is an example of its crate. It times
-//! itself and answers in one line of JSON.
+//! xtask does not link Belljar, so the measured program is an example of `belljar-ledger`. It measures
+//! its own time and prints the result as one line of JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,86 +13,90 @@ use super::lab::Lab;
 use crate::dist;
 use crate::shell::{as_from_a_shell, read};
 
-/// How many events a large ledger has.
+/// The number of events of a large ledger.
 pub(super) const MANY: u64 = 1_000_000;
 
-/// The measured program.
+/// The measured program: an example of `belljar-ledger`.
 #[derive(Debug)]
-pub(super) struct Measured(PathBuf);
+pub(super) struct LedgerTool(PathBuf);
 
-/// A ledger that was made to be measured.
+/// A generated ledger.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct TestLedger {
     pub(super) dir: PathBuf,
     pub(super) log: PathBuf,
-    /// What a reader of the report should know about it.
+    /// A description of the ledger for the notes of a report.
     pub(super) note: String,
 }
 
-impl Measured {
+impl LedgerTool {
     pub(super) fn build() -> Result<Self> {
         dist::build(&["--package", "belljar-ledger", "--example", "bench"])?;
-        Ok(Self(dist::built()?.join("examples/bench")))
+        Ok(Self(dist::output_dir()?.join("examples/bench")))
     }
 
-    pub(super) fn command(&self, act: &str, place: &Path, numbers: &[u64]) -> Command {
+    pub(super) fn command(&self, action: &str, path: &Path, numbers: &[u64]) -> Command {
         let mut command = as_from_a_shell(&self.0);
-        command.arg(act).arg(place).args(numbers.iter().map(u64::to_string));
+        command.arg(action).arg(path).args(numbers.iter().map(u64::to_string));
         command
     }
 
-    pub(super) fn ask(&self, act: &str, place: &Path, numbers: &[u64]) -> Result<Value> {
-        parse(&read(&mut self.command(act, place, numbers))?)
+    /// Runs the program and returns its result.
+    pub(super) fn run(&self, action: &str, path: &Path, numbers: &[u64]) -> Result<Value> {
+        parse(&read(&mut self.command(action, path, numbers))?)
     }
 
-    /// The ledger of so many events; made once, for all benches of this run.
-    pub(super) fn make(&self, lab: &Lab, events: u64) -> Result<Made> {
-        let dir = place(lab).join(format!("{events}-events"));
-        let told = dir.join("made.json");
-        if !told.exists() {
-            println!("making a ledger of {events} events");
-            let answer = self.ask("make", &dir, &[events])?;
-            std::fs::write(&told, answer.to_string())
-                .with_context(|| format!("write {}", told.display()))?;
+    /// Returns a ledger with this number of events. It is generated once for all benchmarks of a run.
+    pub(super) fn test_ledger(&self, lab: &Lab, events: u64) -> Result<TestLedger> {
+        let dir = ledgers_dir(lab).join(format!("{events}-events"));
+        let info = dir.join("made.json");
+        if !info.exists() {
+            println!("generating a ledger with {events} events");
+            let result = self.run("make", &dir, &[events])?;
+            std::fs::write(&info, result.to_string())
+                .with_context(|| format!("cannot write {}", info.display()))?;
         }
-        let text =
-            std::fs::read_to_string(&told).with_context(|| format!("read {}", told.display()))?;
-        let answer = parse(&text)?;
-        let log = answer.get("log").and_then(Value::as_str).context("no `log` in the answer")?;
+        let text = std::fs::read_to_string(&info)
+            .with_context(|| format!("cannot read {}", info.display()))?;
+        let result = parse(&text)?;
+        let log = result.get("log").and_then(Value::as_str).context("the result has no `log`")?;
         let note = format!(
-            "a ledger of {events} events: {:.0} runs mixed with one another, a log of {:.1} MB, made in {:.1} s",
-            number(&answer, "runs")?,
-            number(&answer, "bytes")? / 1e6,
-            number(&answer, "seconds")?,
+            "a ledger of {events} events: {:.0} interleaved runs, a log of {:.1} MB, generated in {:.1} s",
+            number(&result, "runs")?,
+            number(&result, "bytes")? / 1e6,
+            number(&result, "seconds")?,
         );
-        Ok(Made { log: log.into(), note, dir })
+        Ok(TestLedger { log: log.into(), note, dir })
     }
 }
 
-pub(super) fn parse(answer: &str) -> Result<Value> {
-    serde_json::from_str(answer).with_context(|| format!("`{}` is no answer", answer.trim()))
+/// Parses the JSON line that the measured program printed.
+pub(super) fn parse(output: &str) -> Result<Value> {
+    serde_json::from_str(output)
+        .with_context(|| format!("cannot parse the output `{}`", output.trim()))
 }
 
-pub(super) fn number(answer: &Value, name: &str) -> Result<f64> {
-    let number = answer.get(name).and_then(Value::as_f64);
-    number.with_context(|| format!("no `{name}` in the answer {answer}"))
+/// Returns a number of a result by its name.
+pub(super) fn number(result: &Value, name: &str) -> Result<f64> {
+    let number = result.get(name).and_then(Value::as_f64);
+    number.with_context(|| format!("the result {result} has no number `{name}`"))
 }
 
-/// Where ledgers are made, on the disk that everything here is built on.
-pub(super) fn place(lab: &Lab) -> PathBuf {
+/// Returns the directory for ledgers, on the same disk as the target directory.
+pub(super) fn ledgers_dir(lab: &Lab) -> PathBuf {
     lab.scratch.join("ledgers")
 }
 
-/// Takes away what was made.
+/// Removes all generated ledgers.
 pub(super) fn remove(lab: &Lab) -> Result<()> {
-    empty(&place(lab))
+    remove_dir(&ledgers_dir(lab))
 }
 
-/// Takes away a directory if it is there.
-pub(super) fn empty(dir: &Path) -> Result<()> {
+/// Removes a directory if it exists.
+pub(super) fn remove_dir(dir: &Path) -> Result<()> {
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("empty {}", dir.display()))
+            Err(error).with_context(|| format!("cannot remove {}", dir.display()))
         }
         _ => Ok(()),
     }
@@ -103,11 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_without_the_number_is_no_sample() {
-        let answer = parse("{\"seconds\":0.5,\"log\":\"x\"}\n").unwrap();
-        assert_eq!(number(&answer, "seconds").unwrap(), 0.5);
-        assert!(number(&answer, "log").is_err());
-        assert!(number(&answer, "cpu").is_err());
+    fn number_fails_if_the_result_has_no_such_number() {
+        let result = parse("{\"seconds\":0.5,\"log\":\"x\"}\n").unwrap();
+        assert_eq!(number(&result, "seconds").unwrap(), 0.5);
+        assert!(number(&result, "log").is_err());
+        assert!(number(&result, "cpu").is_err());
         assert!(parse("panicked").is_err());
     }
 }

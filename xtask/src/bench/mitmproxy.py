@@ -1,4 +1,4 @@
-"""What the broker does to a request, as an addon of mitmproxy: rule, record, swap, scrub, record."""
+"""An addon of mitmproxy that does the same work as the broker: rule, log, secret, scrubbing."""
 
 import base64
 import json
@@ -15,13 +15,13 @@ PATHS = re.compile(r"/small|/big/[^/]*")
 LOG = os.open(CONF["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
-def forms(value: bytes) -> set[bytes]:
-    """The spellings under which the broker finds a value."""
+def encodings(value: bytes) -> set[bytes]:
+    """Returns the encodings in which the broker finds a value."""
     found = {value, value.hex().encode(), value.hex().upper().encode()}
     found.add(quote(value, safe="").encode())
     found.add(json.dumps(value.decode())[1:-1].encode())
     for offset in range(3):
-        # Only what the value alone decides: neighbours change the first and the last characters.
+        # Drop the first and last characters, which depend on the neighbouring bytes.
         text = base64.b64encode(b"\0" * offset + value)
         start, end = (0, 2, 3)[offset], len(text) - (4 if (offset + len(value)) % 3 else 0)
         found.add(text[start:end])
@@ -30,15 +30,15 @@ def forms(value: bytes) -> set[bytes]:
 
 
 def pattern() -> re.Pattern[bytes]:
-    every = {form for secret in CONF["secrets"] for form in forms(secret["value"].encode())}
-    return re.compile(b"|".join(re.escape(form) for form in sorted(every, key=len, reverse=True)))
+    every = {text for secret in CONF["secrets"] for text in encodings(secret["value"].encode())}
+    return re.compile(b"|".join(re.escape(text) for text in sorted(every, key=len, reverse=True)))
 
 
 SCRUB = pattern()
 
 
-def record(**words: object) -> None:
-    os.write(LOG, json.dumps(words).encode() + b"\n")
+def record(**fields: object) -> None:
+    os.write(LOG, json.dumps(fields).encode() + b"\n")
     os.fsync(LOG)
 
 

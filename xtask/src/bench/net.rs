@@ -1,8 +1,8 @@
-//! What the network benches share: the server, the client, and the ways between them.
+//! Shared code of the network benchmarks: the server, the client, and the routes between them.
 //!
-//! Both ends are `crates/testkit/examples/net_bench`. The client runs on the host toward the server
-//! and toward mitmproxy, and inside a box toward the broker; always the same program, the same
-//! requests over HTTP/1.1 and TLS 1.3, and secrets of the same shape.
+//! Client and server are `crates/testkit/examples/net_bench`. The client runs on the host for the routes
+//! direct and mitmproxy, and inside a box for the route through the broker. It always sends the same
+//! requests over HTTP/1.1 and TLS 1.3, with secrets of the same length.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,27 +22,27 @@ use crate::shell::{as_from_a_shell, run};
 
 const PROGRAM: &str = "net_bench";
 const HOST: &str = "bench.example";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The upstream, and what everybody needs to reach it.
-pub(super) struct Stage<'a> {
+/// The running upstream server, with everything that a client needs to reach it.
+pub(super) struct TestServer<'a> {
     lab: &'a Lab,
-    server: Ended,
+    server: ChildGuard,
     address: SocketAddr,
     program: PathBuf,
     dir: PathBuf,
     secrets: usize,
 }
 
-/// The ways from the client to the server.
+/// A route from the client to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Route {
     Belljar,
     Mitmproxy,
     Direct,
 }
 
-impl Way {
+impl Route {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Belljar => "belljar",
@@ -52,44 +52,47 @@ impl Way {
     }
 }
 
-impl<'a> Stage<'a> {
-    /// Builds both ends and starts the server; the client will send this many secrets.
-    pub(super) fn new(lab: &'a Lab, secrets: usize) -> Result<Self> {
+impl<'a> TestServer<'a> {
+    /// Builds client and server and starts the server. Clients will send this number of secrets.
+    pub(super) fn start(lab: &'a Lab, secrets: usize) -> Result<Self> {
         dist::build(&["--package", "belljar-testkit", "--example", PROGRAM])?;
-        let program = dist::built()?.join("examples").join(PROGRAM);
-        // A box sees its workspace, and the target directory is none of it.
-        std::fs::copy(&program, lab.workspace.join(PROGRAM)).context("copy the client")?;
-        let dir = lab.scratch.join(format!("net-{}", lab.fresh()));
+        let program = dist::output_dir()?.join("examples").join(PROGRAM);
+        // Copy the client into the workspace, because a box cannot read the target directory.
+        std::fs::copy(&program, lab.workspace.join(PROGRAM)).context("cannot copy the client")?;
+        let dir = lab.scratch.join(format!("net-{}", lab.unique_number()));
         std::fs::create_dir_all(&dir)?;
         let mut command = as_from_a_shell(&program);
         command.arg("serve").arg(&dir).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut server = Ended(command.spawn().context("start the server")?);
-        let out = server.0.stdout.take().context("its output")?;
+        let mut server = ChildGuard(command.spawn().context("cannot start the server")?);
+        let stdout = server.0.stdout.take().context("the server has no stdout")?;
         let mut line = String::new();
-        BufReader::new(out).read_line(&mut line)?;
-        let address = line.trim().parse().context("the server tells its address")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address =
+            line.trim().parse().context("the first line of the server is not its address")?;
         Ok(Self { lab, server, address, program, dir, secrets })
     }
 
-    /// Opens one way. What is said when it cannot be had is for a person to read.
-    pub(super) fn open(&self, way: Way, path: &str) -> Result<Open> {
-        match way {
-            Way::Direct => {
+    /// Starts a client and, if the route needs one, a proxy.
+    pub(super) fn connect(&self, route: Route, path: &str) -> Result<Connection> {
+        match route {
+            Route::Direct => {
                 let ca = self.dir.join("ca.pem");
-                Ok(Open { client: self.outside(path, self.address, &ca)?, between: None })
+                let client = self.host_client(path, self.address, &ca)?;
+                Ok(Connection { client, middle: None })
             }
-            Way::Mitmproxy => {
+            Route::Mitmproxy => {
                 let (proxy, address, ca) = self.mitmproxy()?;
-                let client = self.outside(path, address, &ca)?;
-                Ok(Open { client, between: Some(Between::Process(proxy)) })
+                let client = self.host_client(path, address, &ca)?;
+                Ok(Connection { client, middle: Some(Middle::Process(proxy)) })
             }
-            Way::Belljar => {
-                let client = self.inside(path)?;
-                Ok(Open { client, between: Some(Between::Box) })
+            Route::Belljar => {
+                let client = self.box_client(path)?;
+                Ok(Connection { client, middle: Some(Middle::Belljar) })
             }
         }
     }
 
+    /// Returns the name of the header and the name of the secret for each secret.
     fn headers(&self) -> impl Iterator<Item = (String, String)> {
         let many = self.secrets > 1;
         (0..self.secrets).map(move |number| {
@@ -98,7 +101,8 @@ impl<'a> Stage<'a> {
         })
     }
 
-    fn outside(&self, path: &str, address: SocketAddr, ca: &Path) -> Result<Client> {
+    /// Starts a client on the host.
+    fn host_client(&self, path: &str, address: SocketAddr, ca: &Path) -> Result<Client> {
         let mut command = as_from_a_shell(&self.program);
         command.args(["ask", "--path", path, "--connect", &address.to_string(), "--ca"]).arg(ca);
         for (header, name) in self.headers() {
@@ -107,7 +111,8 @@ impl<'a> Stage<'a> {
         Client::start(command)
     }
 
-    fn inside(&self, path: &str) -> Result<Client> {
+    /// Starts a client in a box.
+    fn box_client(&self, path: &str) -> Result<Client> {
         let config = self.dir.join("belljar.toml");
         std::fs::write(&config, self.config())?;
         let home = self.dir.join("home");
@@ -137,6 +142,7 @@ impl<'a> Stage<'a> {
         Client::start(command)
     }
 
+    /// Returns the `belljar.toml` for the box of the client.
     fn config(&self) -> String {
         let names: Vec<String> = self.headers().map(|(_, name)| name.to_lowercase()).collect();
         let mut text = format!("[tls]\nroots = [{:?}]\n", self.dir.join("ca.pem"));
@@ -159,10 +165,11 @@ impl<'a> Stage<'a> {
         text
     }
 
-    /// mitmproxy in its fastest mode, where the client needs no `CONNECT`.
-    fn mitmproxy(&self) -> Result<(Ended, SocketAddr, PathBuf)> {
+    /// Starts mitmproxy in its fastest mode, in which the client needs no `CONNECT`. Returns its process,
+    /// address and CA certificate.
+    fn mitmproxy(&self) -> Result<(ChildGuard, SocketAddr, PathBuf)> {
         let program = mitmdump(self.lab);
-        ensure!(program.exists(), "not installed");
+        ensure!(program.exists(), "mitmproxy is not installed");
         let secrets: Vec<Value> = self
             .headers()
             .map(|(header, name)| {
@@ -170,13 +177,13 @@ impl<'a> Stage<'a> {
             })
             .collect();
         let conf = self.dir.join("mitmproxy.json");
-        let words = json!({
+        let settings = json!({
             "host": HOST, "port": self.address.port(), "log": self.dir.join("mitmproxy.log"), "secrets": secrets,
         });
-        std::fs::write(&conf, words.to_string())?;
+        std::fs::write(&conf, settings.to_string())?;
         let addon = self.dir.join("addon.py");
         std::fs::write(&addon, include_str!("mitmproxy.py"))?;
-        // Free a moment ago.
+        // The listener is closed at once, so the port is most likely still free when mitmproxy starts.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let confdir = self.dir.join("mitmproxy");
         let mut command = as_from_a_shell(program);
@@ -192,106 +199,113 @@ impl<'a> Stage<'a> {
             command.args(["--set", &format!("{name}={value}")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-        let mut proxy = Ended(command.spawn().context("start mitmproxy")?);
+        let mut proxy = ChildGuard(command.spawn().context("cannot start mitmproxy")?);
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {
-            ensure!(proxy.0.try_wait()?.is_none(), "it ended at once");
-            ensure!(started.elapsed() < PATIENCE, "it does not listen");
+            ensure!(proxy.0.try_wait()?.is_none(), "mitmproxy exited during its start");
+            ensure!(started.elapsed() < TIMEOUT, "mitmproxy does not listen on its port");
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok((proxy, address, confdir.join("mitmproxy-ca-cert.pem")))
     }
 
-    /// The server must still be there, or nothing that was measured counts.
-    pub(super) fn end(mut self) -> Result<()> {
-        ensure!(self.server.0.try_wait()?.is_none(), "the server ended early");
+    /// Fails if the server has exited, because then the measurements are not valid.
+    pub(super) fn check_running(mut self) -> Result<()> {
+        ensure!(self.server.0.try_wait()?.is_none(), "the server exited during the benchmark");
         Ok(())
     }
 }
 
+/// Returns the value of a secret.
 fn value(name: &str) -> String {
     format!("sk-bench-{name}-0123456789abcdefghijklmnopqrstuvwxyz")
 }
 
+/// Returns the placeholder of a secret for mitmproxy.
 fn placeholder(name: &str) -> String {
     format!("bj_{name}_zyxwvutsrqponmlkjihgfedcba9876543210")
 }
 
-/// The ways that are open, each with what is measured on it, or why it is not.
-pub(super) type Table<T> = Vec<(Way, Result<(Open, T), String>)>;
+/// The connection and the samples of each route, or the reason why the route does not work.
+pub(super) type Table<T> = Vec<(Route, Result<(Connection, T), String>)>;
 
-/// A way that is open.
-pub(super) struct Open {
+/// A client that is ready to send requests over one route.
+pub(super) struct Connection {
     client: Client,
-    between: Option<Between>,
+    middle: Option<Middle>,
 }
 
-/// Who stands between client and server.
-enum Between {
-    Process(Ended),
-    /// Everything of `belljar run` that is not in the box.
-    Box,
+/// The processes between client and server.
+enum Middle {
+    Process(ChildGuard),
+    /// All processes of `belljar run` that are not in the box.
+    Belljar,
 }
 
-impl Open {
+impl Connection {
+    /// Sends requests over this number of connections for this number of seconds.
     pub(super) fn round(&mut self, connections: u32, seconds: u64) -> Result<Round> {
         self.client.round(connections, seconds)
     }
 
-    /// The processes between the two ends; none on the direct way.
+    /// Returns the processes between client and server; an empty list for the direct route.
     fn processes(&self) -> Result<Vec<u32>> {
         let all = procs::all()?;
-        Ok(match &self.between {
+        Ok(match &self.middle {
             None => Vec::new(),
-            Some(Between::Process(proxy)) => {
-                let mut found = procs::below(&all, proxy.0.id());
-                found.push(proxy.0.id());
-                found
+            Some(Middle::Process(proxy)) => {
+                let mut pids = procs::descendants(&all, proxy.0.id());
+                pids.push(proxy.0.id());
+                pids
             }
-            Some(Between::Box) => {
+            Some(Middle::Belljar) => {
                 let outermost = self.client.process.0.id();
-                let mut found = procs::below(&all, outermost);
-                found.retain(|pid| procs::shares_our_pids(*pid));
-                found.push(outermost);
-                found
+                let mut pids = procs::descendants(&all, outermost);
+                pids.retain(|pid| procs::is_in_own_pid_namespace(*pid));
+                pids.push(outermost);
+                pids
             }
         })
     }
 
-    /// Processor time that they have used, in microseconds.
+    /// Returns the CPU time of the processes between client and server, in microseconds.
     pub(super) fn cpu(&self) -> Result<f64> {
         Ok(self.processes()?.into_iter().filter_map(procs::cpu_micros).sum())
     }
 
-    /// Their resident memory in KiB.
+    /// Returns the resident memory of the processes between client and server, in KiB.
     pub(super) fn resident(&self) -> Result<u64> {
         Ok(self.processes()?.into_iter().filter_map(procs::resident_kib).sum())
     }
 
-    /// The same while a round runs: the most that was seen.
-    pub(super) fn round_watched(&mut self, connections: u32, seconds: u64) -> Result<(Round, u64)> {
+    /// Runs a round, and returns its result and the peak resident memory in KiB.
+    pub(super) fn round_with_peak_memory(
+        &mut self,
+        connections: u32,
+        seconds: u64,
+    ) -> Result<(Round, u64)> {
         self.client.begin(connections, seconds)?;
         let pids = self.processes()?;
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let most = scope.spawn(|| {
-                let mut most = 0;
+            let peak = scope.spawn(|| {
+                let mut peak = 0;
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     let now = pids.iter().copied().filter_map(procs::resident_kib).sum::<u64>();
-                    most = most.max(now);
+                    peak = peak.max(now);
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                most
+                peak
             });
             let round = self.client.finish();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
-            let most = most.join().unwrap_or(u64::MAX);
-            Ok((round?, most))
+            let peak = peak.join().unwrap_or(u64::MAX);
+            Ok((round?, peak))
         })
     }
 }
 
-/// What the client saw in one round.
+/// The result of one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Round {
     pub(super) requests: f64,
@@ -300,8 +314,9 @@ pub(super) struct Round {
     pub(super) p50_micros: f64,
 }
 
+/// A running client, controlled over its standard streams.
 struct Client {
-    process: Ended,
+    process: ChildGuard,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -309,19 +324,19 @@ struct Client {
 impl Client {
     fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut process = Ended(command.spawn().context("start the client")?);
-        let input = process.0.stdin.take().context("its input")?;
-        let output = BufReader::new(process.0.stdout.take().context("its output")?);
+        let mut process = ChildGuard(command.spawn().context("cannot start the client")?);
+        let input = process.0.stdin.take().context("the client has no stdin")?;
+        let output = BufReader::new(process.0.stdout.take().context("the client has no stdout")?);
         let mut client = Self { process, input, output };
-        let said = client.line()?;
-        ensure!(said == "ready", "the client said {said:?}");
+        let line = client.read_line()?;
+        ensure!(line == "ready", "the client wrote {line:?} instead of \"ready\"");
         Ok(client)
     }
 
-    fn line(&mut self) -> Result<String> {
+    fn read_line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
-            bail!("the client ended: {}", self.process.0.wait()?);
+            bail!("the client exited: {}", self.process.0.wait()?);
         }
         Ok(line.trim().to_owned())
     }
@@ -332,9 +347,14 @@ impl Client {
     }
 
     fn finish(&mut self) -> Result<Round> {
-        let told: Value = serde_json::from_str(&self.line()?).context("what the client tells")?;
-        let number =
-            |name: &str| told.get(name).and_then(Value::as_f64).context("a figure is missing");
+        let result: Value = serde_json::from_str(&self.read_line()?)
+            .context("cannot parse the result of the client")?;
+        let number = |name: &str| {
+            result
+                .get(name)
+                .and_then(Value::as_f64)
+                .context("the result of the client is incomplete")
+        };
         Ok(Round {
             requests: number("requests")?,
             mib: number("bytes")? / f64::from(1 << 20),
@@ -349,12 +369,12 @@ impl Client {
     }
 }
 
-/// A process that ends with this value.
-struct Ended(Child);
+/// A child process that is killed on drop.
+struct ChildGuard(Child);
 
-impl Drop for Ended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }

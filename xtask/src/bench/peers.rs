@@ -1,8 +1,8 @@
-//! The peers: how each is installed, and how it is asked for a box like ours.
+//! The peers: tools that Belljar is compared with. Installs each peer and builds its commands.
 //!
-//! Each gets the same view of the system, the same workspace, no network and no capabilities, as far
-//! as it knows these words. Where a peer has a faster way in, it gets that one (codex's native
-//! program rather than its Node launcher).
+//! Each peer gets the same file system view, the same workspace, no network and no capabilities, as far
+//! as it supports this. If a peer can be started in several ways, the fastest one is used (the native
+//! program of codex instead of its Node launcher).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use super::lab::{Lab, peers_dir};
 use crate::packages::{self, Package};
-use crate::shell::{answer, as_from_a_shell, program, run, uid, which};
+use crate::shell::{as_from_a_shell, program, run, try_read, uid, which};
 
-/// Who takes part.
+/// A measured tool: Belljar or one of its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     Belljar,
     Bwrap,
-    /// Bubblewrap as people type it: all of `/etc` in one bind. Shown beside the reference, since
-    /// its cost grows with the number of binds.
+    /// Bubblewrap with `/etc` as one bind mount, as people use it. It is faster than the reference,
+    /// because each bind mount costs time.
     BwrapShort,
     Runc,
     Firejail,
@@ -28,12 +28,12 @@ pub(super) enum Peer {
     Srt,
 }
 
-/// Pinned, so that two runs compare with the same thing.
+/// The npm packages of peers. Versions are fixed, so that the results of two runs are comparable.
 const NPM: [&str; 4] =
     ["@anthropic-ai/sandbox-runtime@0.0.78", "@openai/codex@0.166.0", "deno@2.9.6", "node@22.23.3"];
-/// Newer than some distributions have; srt needs it.
+/// The Node that runs srt, which needs a newer version than some distributions have.
 const NODE: &str = "node_modules/node/bin/node";
-/// The newest that runs on Python 3.11.
+/// The newest version of mitmproxy that runs on Python 3.11.
 const MITMPROXY: &str = "mitmproxy==11.0.2";
 const MITMDUMP: &str = "mitmproxy/bin/mitmdump";
 const SRT: &str = "node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js";
@@ -42,23 +42,23 @@ const CODEX: &str =
     "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
 
 const DEBIAN: &[Package] = &[
-    Package { name: "bubblewrap", program: "bwrap", why: "the reference" },
-    Package { name: "runc", program: "runc", why: "a peer" },
-    Package { name: "firejail", program: "firejail", why: "a peer" },
-    Package { name: "nodejs", program: "node", why: "runs npm, which installs srt and codex" },
-    Package { name: "python3-venv", program: "python3", why: "holds mitmproxy" },
-    Package { name: "socat", program: "socat", why: "srt asks for it" },
-    Package { name: "ripgrep", program: "rg", why: "srt asks for it" },
-    Package { name: "strace", program: "strace", why: "--profile" },
+    Package { name: "bubblewrap", program: "bwrap", reason: "the reference" },
+    Package { name: "runc", program: "runc", reason: "a peer" },
+    Package { name: "firejail", program: "firejail", reason: "a peer" },
+    Package { name: "nodejs", program: "node", reason: "runs npm, which installs srt and codex" },
+    Package { name: "python3-venv", program: "python3", reason: "needed to install mitmproxy" },
+    Package { name: "socat", program: "socat", reason: "srt needs it" },
+    Package { name: "ripgrep", program: "rg", reason: "srt needs it" },
+    Package { name: "strace", program: "strace", reason: "needed for --profile" },
 ];
 
-/// Installs what can be. A peer that could not be had is shown as absent by the bench itself.
+/// Installs the peers. A peer that cannot be installed is shown as absent in the reports.
 pub(super) fn install() -> Result<()> {
     if let Err(error) = packages::install(DEBIAN) {
         println!("{error:#}");
     }
     let dir = peers_dir()?;
-    std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     if let Err(error) = install_mitmproxy(&dir) {
         println!("{error:#}");
     }
@@ -66,7 +66,7 @@ pub(super) fn install() -> Result<()> {
         return Ok(());
     }
     if which("npm").is_none() {
-        println!("no npm here: srt and codex will be absent");
+        println!("npm is not installed, so srt and codex are not measured");
         return Ok(());
     }
     let mut npm = program("npm");
@@ -88,7 +88,7 @@ fn install_mitmproxy(dir: &Path) -> Result<()> {
     run(program(venv.join("bin/pip")).args(["install", "--quiet", MITMPROXY]))
 }
 
-/// mitmproxy without a screen.
+/// Returns the path of `mitmdump`, which is mitmproxy without a user interface.
 pub(super) fn mitmdump(lab: &Lab) -> PathBuf {
     lab.peers.join(MITMDUMP)
 }
@@ -106,12 +106,12 @@ impl Peer {
         }
     }
 
-    /// Tries one box. The reason why it is absent is for a person to read.
+    /// Runs one box. The error is the reason why the tool does not work on this machine.
     pub(super) fn try_out(self, lab: &Lab) -> Result<(), String> {
         try_once(self.command(lab, &["/bin/true"]).map_err(|error| format!("{error:#}"))?)
     }
 
-    /// The command for one box in which `payload` runs.
+    /// Returns the command that runs `payload` in one box.
     pub(super) fn command(self, lab: &Lab, payload: &[&str]) -> Result<Command> {
         match self {
             Self::Belljar => Ok(lab.box_for(payload)),
@@ -125,24 +125,25 @@ impl Peer {
     }
 }
 
-/// Why a contender does not work here, if it does not.
+/// Runs a command once. The error is the last line of its stderr.
 pub(super) fn try_once(mut command: Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned())
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(stderr.trim().lines().last().unwrap_or("failed without a message").to_owned())
 }
 
-fn at(lab: &Lab, program: impl AsRef<std::ffi::OsStr>) -> Command {
+/// Returns a command that starts in the workspace.
+fn in_workspace(lab: &Lab, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = as_from_a_shell(program);
     command.current_dir(&lab.workspace);
     command
 }
 
 fn bwrap(lab: &Lab, payload: &[&str], etc: &[PathBuf]) -> Command {
-    let mut command = at(lab, "bwrap");
+    let mut command = in_workspace(lab, "bwrap");
     command.args([
         "--unshare-all",
         "--die-with-parent",
@@ -163,7 +164,7 @@ fn bwrap(lab: &Lab, payload: &[&str], etc: &[PathBuf]) -> Command {
     for dir in lab.view.binds.iter().chain(etc) {
         command.arg("--ro-bind").args([dir, dir]);
     }
-    // With all of `/etc` bound, its links are there already.
+    // If all of `/etc` is mounted, its links already exist.
     let whole_etc = etc.iter().any(|path| path == Path::new("/etc"));
     for (target, link) in &lab.view.links {
         if !(whole_etc && link.starts_with("/etc")) {
@@ -180,56 +181,59 @@ fn bwrap(lab: &Lab, payload: &[&str], etc: &[PathBuf]) -> Command {
 }
 
 fn firejail(lab: &Lab, payload: &[&str]) -> Command {
-    let mut command = at(lab, "firejail");
+    let mut command = in_workspace(lab, "firejail");
     command.args(["--quiet", "--noprofile", "--net=none", "--private-dev", "--private-tmp"]);
     command.args(["--caps.drop=all", "--nonewprivs", "--seccomp", "--"]).args(payload);
     command
 }
 
 fn codex(lab: &Lab, payload: &[&str]) -> Command {
-    let mut command = at(lab, lab.peers.join(CODEX));
+    let mut command = in_workspace(lab, lab.peers.join(CODEX));
     command.args(["sandbox", "--"]).args(payload);
     let home = lab.peers.join("home");
     command.env("HOME", &home).env("CODEX_HOME", home);
     command
 }
 
-/// srt with a proxy for these domains, or with no network.
+/// Returns the command for srt with a proxy for these domains, or without a network if there are none.
 pub(super) fn srt(lab: &Lab, payload: &[&str], domains: &[&str]) -> Result<Command> {
     let settings = lab.scratch.join(format!("srt-{}.json", domains.len()));
     if !settings.exists() {
-        let words = json!({
+        let content = json!({
             "network": { "allowedDomains": domains, "deniedDomains": [] },
             "filesystem": { "denyRead": [], "allowWrite": ["."], "denyWrite": [] },
         });
-        std::fs::write(&settings, words.to_string())?;
+        std::fs::write(&settings, content.to_string())?;
     }
-    let mut command = at(lab, lab.peers.join(NODE));
+    let mut command = in_workspace(lab, lab.peers.join(NODE));
     command.arg(lab.peers.join(SRT)).arg("-s").arg(settings).args(payload);
     command.env("HOME", lab.peers.join("home"));
     Ok(command)
 }
 
 fn runc(lab: &Lab, payload: &[&str]) -> Result<Command> {
-    anyhow::ensure!(uid()? == 0, "only root has an equal bundle for it");
+    anyhow::ensure!(
+        uid()? == 0,
+        "runc is measured only as root, because a rootless bundle would differ"
+    );
     let bundle = lab.scratch.join(format!("bundle-{}", payload.join("-").replace('/', "")));
     if !bundle.exists() {
         write_bundle(lab, &bundle, payload)
-            .with_context(|| format!("make {}", bundle.display()))?;
+            .with_context(|| format!("cannot create {}", bundle.display()))?;
     }
-    let mut command = at(lab, "runc");
+    let mut command = in_workspace(lab, "runc");
     command.arg("--root").arg(lab.scratch.join("runc")).args(["run", "--bundle"]).arg(bundle);
-    command.arg(format!("belljar-bench-{}-{}", std::process::id(), lab.fresh()));
+    command.arg(format!("belljar-bench-{}-{}", std::process::id(), lab.unique_number()));
     Ok(command)
 }
 
-/// An OCI bundle whose root has nothing but mount points and links.
+/// Writes an OCI bundle for runc. Its root file system has only mount points and links.
 fn write_bundle(lab: &Lab, bundle: &Path, payload: &[&str]) -> Result<()> {
     let root = bundle.join("rootfs");
     let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     let read_only: Vec<&PathBuf> = lab.view.binds.iter().chain(&lab.view.etc).collect();
-    let own = ["/proc", "/dev", "/tmp", "/home/user", "/workspace", "/etc"].map(Path::new);
-    for dir in own.into_iter().chain(lab.view.dirs.iter().map(PathBuf::as_path)) {
+    let mount_points = ["/proc", "/dev", "/tmp", "/home/user", "/workspace", "/etc"].map(Path::new);
+    for dir in mount_points.into_iter().chain(lab.view.dirs.iter().map(PathBuf::as_path)) {
         std::fs::create_dir_all(inside(dir))?;
     }
     for path in &read_only {
@@ -242,8 +246,8 @@ fn write_bundle(lab: &Lab, bundle: &Path, payload: &[&str]) -> Result<()> {
     for (target, link) in &lab.view.links {
         std::os::unix::fs::symlink(target, inside(link))?;
     }
-    let tmpfs = |at: &str, mode: &str| json!({ "destination": at, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", mode] });
-    let bind = |from: &Path, to: &Path, how: &str| json!({ "destination": to, "type": "bind", "source": from, "options": ["bind", how, "nosuid", "nodev"] });
+    let tmpfs = |path: &str, mode: &str| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", mode] });
+    let bind = |from: &Path, to: &Path, access: &str| json!({ "destination": to, "type": "bind", "source": from, "options": ["bind", access, "nosuid", "nodev"] });
     let mut mounts = vec![
         json!({ "destination": "/proc", "type": "proc", "source": "proc" }),
         tmpfs("/dev", "mode=755"),
@@ -286,10 +290,10 @@ fn oci_config(payload: &[&str], mounts: &[Value]) -> Value {
     })
 }
 
-/// Versions of the peers that are here, for the notes of a report.
+/// Returns the versions of the installed peers, for the notes of a report.
 pub(super) fn versions() -> String {
     let first_line = |name: &&str| {
-        let text = answer(program(name).arg("--version"))?;
+        let text = try_read(program(name).arg("--version"))?;
         text.lines().next().map(str::to_owned)
     };
     let debian = ["bwrap", "runc", "firejail"].iter().filter_map(first_line);

@@ -1,6 +1,6 @@
-//! `--profile start`: where the time of one start goes, by system call and by process.
+//! `--profile start`: shows the time of one start by process and by system call.
 //!
-//! Tracing slows every call down, so the table shows shares, not times to promise.
+//! Tracing slows down every system call, so the times are only useful relative to each other.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use super::lab::{Lab, timed};
 use crate::shell::{as_from_a_shell, run};
 
-/// How many rows of each table are worth reading.
+/// The maximum number of rows of each table.
 const TOP: usize = 25;
 
 pub(super) fn start(lab: &Lab) -> Result<()> {
@@ -22,104 +22,112 @@ pub(super) fn start(lab: &Lab) -> Result<()> {
         .arg(command.get_program())
         .args(command.get_args());
     strace.env("BELLJAR_HOME", &lab.state).current_dir(&lab.workspace);
-    timed(&mut lab.box_for(&["/bin/true"])).context("warm up")?;
+    timed(&mut lab.box_for(&["/bin/true"])).context("the first start, before tracing, failed")?;
     run(&mut strace)?;
-    let text = std::fs::read(&trace).with_context(|| format!("read {}", trace.display()))?;
+    let text = std::fs::read(&trace).with_context(|| format!("cannot read {}", trace.display()))?;
     let calls: Vec<Call> = String::from_utf8_lossy(&text).lines().filter_map(parse).collect();
     print!("{}", tables(&calls));
-    println!("\nthe whole trace: {}", trace.display());
+    println!("\nfull trace: {}", trace.display());
     Ok(())
 }
 
-/// Calls in which a process waits for another one; their time is not work.
+/// System calls in which a process waits for another one.
 const WAITS: [&str; 8] =
     ["poll", "ppoll", "epoll_wait", "recvmsg", "wait4", "waitid", "futex", "clock_nanosleep"];
 
-/// One line of a trace.
+/// A system call of a trace.
 #[derive(Debug, PartialEq)]
 struct Call {
     pid: u32,
-    /// Seconds since the epoch.
-    at: f64,
+    /// The start time, in seconds since 1970.
+    start: f64,
     name: String,
-    /// The line without pid and times.
+    /// The line of the trace without pid and times.
     text: String,
-    /// Seconds in the kernel, waiting included.
-    took: f64,
+    /// The duration in seconds, including waiting.
+    duration: f64,
 }
 
 impl Call {
+    /// Whether the call waits for another process.
     fn waits(&self) -> bool {
         WAITS.contains(&self.name.as_str())
     }
 }
 
-/// `PID TIME name(args) = result <took>`, also the second half of a call that was interrupted.
+/// Parses `PID TIME name(args) = result <duration>`, or the second part of an interrupted call.
 fn parse(line: &str) -> Option<Call> {
     let (pid, rest) = line.trim_start().split_once(' ')?;
-    let (at, rest) = rest.trim_start().split_once(' ')?;
-    let (text, took) = rest.rsplit_once(" <")?;
-    let at: f64 = at.parse().ok()?;
-    let took: f64 = took.strip_suffix('>')?.parse().ok()?;
-    let (name, at) = match text.strip_prefix("<... ") {
-        // This line has the time at which the call ended.
-        Some(resumed) => (resumed.split_whitespace().next()?, at - took),
-        None => (text.split_once('(')?.0, at),
+    let (time, rest) = rest.trim_start().split_once(' ')?;
+    let (text, duration) = rest.rsplit_once(" <")?;
+    let time: f64 = time.parse().ok()?;
+    let duration: f64 = duration.strip_suffix('>')?.parse().ok()?;
+    let (name, start) = match text.strip_prefix("<... ") {
+        // The time of such a line is the end of the call.
+        Some(resumed) => (resumed.split_whitespace().next()?, time - duration),
+        None => (text.split_once('(')?.0, time),
     };
-    Some(Call { pid: pid.parse().ok()?, at, name: name.to_owned(), text: text.to_owned(), took })
+    Some(Call {
+        pid: pid.parse().ok()?,
+        start,
+        name: name.to_owned(),
+        text: text.to_owned(),
+        duration,
+    })
 }
 
+/// Formats tables of the time by process and by system call, and of the longest calls.
 fn tables(calls: &[Call]) -> String {
-    let first = calls.iter().map(|call| call.at).fold(f64::INFINITY, f64::min);
-    let mut order: Vec<u32> = Vec::new();
+    let first = calls.iter().map(|call| call.start).fold(f64::INFINITY, f64::min);
+    let mut pids: Vec<u32> = Vec::new();
     for call in calls {
-        if !order.contains(&call.pid) {
-            order.push(call.pid);
+        if !pids.contains(&call.pid) {
+            pids.push(call.pid);
         }
     }
     let mut text = String::from(
-        "by process, in order of appearance: calls, ms at work in the kernel, ms waiting, \
-         first and last call (ms)\n",
+        "by process, in order of appearance: calls, ms in system calls, ms waiting, \
+         start and end (ms)\n",
     );
-    for pid in order {
+    for pid in pids {
         let own: Vec<&Call> = calls.iter().filter(|call| call.pid == pid).collect();
-        let (waits, works): (Vec<&Call>, Vec<&Call>) =
+        let (waiting, working): (Vec<&Call>, Vec<&Call>) =
             own.iter().copied().partition(|call| call.waits());
-        let sum = |calls: &[&Call]| calls.iter().fold(0.0, |sum, call| sum + call.took);
-        let ends = own.iter().map(|call| call.at + call.took).fold(0.0, f64::max);
-        let begins = own.iter().map(|call| call.at).fold(f64::INFINITY, f64::min);
+        let sum = |calls: &[&Call]| calls.iter().fold(0.0, |sum, call| sum + call.duration);
+        let end = own.iter().map(|call| call.start + call.duration).fold(0.0, f64::max);
+        let start = own.iter().map(|call| call.start).fold(f64::INFINITY, f64::min);
         text += &format!(
             "  {pid:>8} {:>6} {:>9.3} {:>9.3} {:>9.3} {:>9.3}\n",
             own.len(),
-            sum(&works) * 1e3,
-            sum(&waits) * 1e3,
-            (begins - first) * 1e3,
-            (ends - first) * 1e3
+            sum(&working) * 1e3,
+            sum(&waiting) * 1e3,
+            (start - first) * 1e3,
+            (end - first) * 1e3
         );
     }
     let mut by_name: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for call in calls.iter().filter(|call| !call.waits()) {
         let entry = by_name.entry(&call.name).or_default();
         entry.0 += 1;
-        entry.1 += call.took;
+        entry.1 += call.duration;
     }
     let mut by_name: Vec<_> = by_name.into_iter().collect();
     by_name.sort_by(|(_, (_, a)), (_, (_, b))| b.total_cmp(a));
-    text += "\nby system call, without those that wait: calls, ms in all, ms each\n";
-    for (name, (count, spent)) in by_name.iter().take(TOP) {
-        let each = spent / f64::from(u32::try_from(*count).unwrap_or(u32::MAX));
-        text += &format!("  {name:<20} {count:>6} {:>9.3} {:>9.3}\n", spent * 1e3, each * 1e3);
+    text += "\nby system call, without waiting calls: calls, ms in total, ms per call\n";
+    for (name, (count, total)) in by_name.iter().take(TOP) {
+        let each = total / f64::from(u32::try_from(*count).unwrap_or(u32::MAX));
+        text += &format!("  {name:<20} {count:>6} {:>9.3} {:>9.3}\n", total * 1e3, each * 1e3);
     }
     let mut slowest: Vec<&Call> = calls.iter().filter(|call| !call.waits()).collect();
-    slowest.sort_by(|a, b| b.took.total_cmp(&a.took));
-    text += "\nthe longest calls: process, at (ms), took (ms)\n";
+    slowest.sort_by(|a, b| b.duration.total_cmp(&a.duration));
+    text += "\nthe longest calls: process, start (ms), duration (ms)\n";
     for call in slowest.iter().take(TOP) {
         let shown: String = call.text.chars().take(100).collect();
         text += &format!(
             "  {:>8} {:>9.3} {:>9.3}  {shown}\n",
             call.pid,
-            (call.at - first) * 1e3,
-            call.took * 1e3
+            (call.start - first) * 1e3,
+            call.duration * 1e3
         );
     }
     text
@@ -138,15 +146,15 @@ mod tests {
 ";
 
     #[test]
-    fn calls_are_read_with_their_time_and_the_rest_is_passed_over() {
+    fn parse_reads_system_calls_with_their_duration_and_skips_other_lines() {
         let calls: Vec<Call> = TRACE.lines().filter_map(parse).collect();
         let names: Vec<_> =
-            calls.iter().map(|call| (call.pid, call.name.as_str(), call.took)).collect();
+            calls.iter().map(|call| (call.pid, call.name.as_str(), call.duration)).collect();
         assert_eq!(names, [(12, "execve", 0.0005), (13, "write", 0.0001), (12, "wait4", 0.002)]);
     }
 
     #[test]
-    fn the_tables_add_up_by_process_and_by_call() {
+    fn tables_sum_the_time_by_process_and_by_system_call() {
         let calls: Vec<Call> = TRACE.lines().filter_map(parse).collect();
         let text = tables(&calls);
         assert!(

@@ -1,4 +1,4 @@
-//! What a bench found, as a table for people and as JSON for the record.
+//! The results of a benchmark, as a table for people and as JSON for `bench/<date>.json`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 use super::stats::Stats;
 use crate::shell::{program, read, root};
 
-/// The result of one bench. The first row is ours, `reference` names the peer we measure against.
-/// The ratio that is judged is the worst of our rows.
+/// The result of one benchmark. The first row is Belljar, and `reference` is the name of the tool that
+/// it is compared with. The goal applies to the worst ratio of Belljar's rows.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) bench: &'static str,
-    /// What was measured, in one line.
-    pub(super) what: String,
+    /// One line that describes the measurement.
+    pub(super) description: String,
     pub(super) unit: &'static str,
     pub(super) reference: &'static str,
     pub(super) goal: Goal,
     pub(super) rows: Vec<Row>,
-    /// Further rows of ours, by name, that have to meet the goal too.
+    /// The names of further rows of Belljar that have to meet the goal, too.
     pub(super) also: &'static [&'static str],
-    /// What a reader must know to believe the figures.
+    /// Details of the measurement for the reader.
     pub(super) notes: Vec<String>,
-    /// Something beside the ratio that must hold did not, such as that nothing leaks.
-    pub(super) broken: Vec<String>,
+    /// Failed checks other than the ratio, such as processes that were left behind.
+    pub(super) failures: Vec<String>,
 }
 
-/// One contender: its samples, or why it has none.
+/// A measured tool: its samples, or the reason why it has none.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) samples: Result<Vec<f64>, String>,
 }
 
-/// Bounds of the ratio "ours to the reference".
+/// The bounds of the ratio of Belljar to the reference.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal {
     AtMost { first: f64, moonshot: f64 },
@@ -43,7 +43,8 @@ pub(super) enum Goal {
 }
 
 impl Goal {
-    /// Label, bound as text, and whether `ratio` meets it. No ratio meets no goal.
+    /// Returns the label and the bound of each goal, and whether the ratio meets it. Without a ratio, no
+    /// goal is met.
     fn verdicts(self, ratio: Option<f64>) -> [(&'static str, String, bool); 2] {
         let (sign, first, moonshot) = match self {
             Self::AtMost { first, moonshot } => ('≤', first, moonshot),
@@ -64,7 +65,7 @@ impl Report {
         Some(Stats::of(row.samples.as_ref().ok()?)?.median)
     }
 
-    /// Ours to the reference's, the worst if several of ours count; nothing when one is absent.
+    /// Returns the worst ratio of Belljar's rows to the reference; `None` if a row is missing.
     fn ratio(&self) -> Option<f64> {
         let reference = self.median(self.reference)?;
         let mut worst = self.median(self.rows.first()?.name)? / reference;
@@ -80,12 +81,12 @@ impl Report {
 
     pub(super) fn first_goal_met(&self) -> bool {
         let [(_, _, met), _] = self.goal.verdicts(self.ratio());
-        met && self.broken.is_empty()
+        met && self.failures.is_empty()
     }
 
     fn json(&self) -> Value {
         let reference = self.median(self.reference);
-        let contenders: Vec<Value> = self
+        let tools: Vec<Value> = self
             .rows
             .iter()
             .map(|row| match row.samples.as_ref().map(|samples| Stats::of(samples)) {
@@ -102,23 +103,23 @@ impl Report {
             .goal
             .verdicts(self.ratio())
             .into_iter()
-            .map(|(label, bound, met)| json!({ "goal": label, "bound": bound, "met": met && self.broken.is_empty() }))
+            .map(|(label, bound, met)| json!({ "goal": label, "bound": bound, "met": met && self.failures.is_empty() }))
             .collect();
         json!({
-            "what": self.what, "unit": self.unit, "reference": self.reference, "contenders": contenders,
-            "ratio": self.ratio().map(rounded), "goals": goals, "notes": self.notes, "broken": self.broken,
+            "what": self.description, "unit": self.unit, "reference": self.reference, "contenders": tools,
+            "ratio": self.ratio().map(rounded), "goals": goals, "notes": self.notes, "broken": self.failures,
         })
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({})", self.what, self.unit)?;
+        writeln!(f, "{} ({})", self.description, self.unit)?;
         let against = format!("× {}", self.reference);
         writeln!(
             f,
             "  {:<10} {:>6} {:>9} {:>9} {:>9} {against:>9}",
-            "contender", "n", "median", "p10", "p90"
+            "tool", "n", "median", "p10", "p90"
         )?;
         let reference = self.median(self.reference);
         for row in &self.rows {
@@ -140,32 +141,31 @@ impl fmt::Display for Report {
             writeln!(f, "  note: {note}")?;
         }
         for (label, bound, met) in self.goal.verdicts(self.ratio()) {
-            let verdict = if met && self.broken.is_empty() { "PASS" } else { "FAIL" };
-            let ratio = self
-                .ratio()
-                .map_or("nothing to compare with".to_owned(), |ratio| format!("{ratio:.2}"));
+            let verdict = if met && self.failures.is_empty() { "PASS" } else { "FAIL" };
+            let ratio =
+                self.ratio().map_or("no reference".to_owned(), |ratio| format!("{ratio:.2}"));
             writeln!(f, "  {label:<10} {bound} × {}: {verdict} ({ratio})", self.reference)?;
         }
-        for broken in &self.broken {
-            writeln!(f, "  FAIL: {broken}")?;
+        for failure in &self.failures {
+            writeln!(f, "  FAIL: {failure}")?;
         }
         Ok(())
     }
 }
 
-/// Three digits after the point are more than the noise allows.
+/// Rounds to three decimal places, because the rest is noise.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// Puts the reports into today's file, beside those of other benches of the day.
+/// Writes the reports to the file of today. Reports of other benchmarks in the file are kept.
 pub(super) fn save(reports: &[Report]) -> Result<PathBuf> {
     let date = read(program("date").args(["-u", "+%F"]))?.trim().to_owned();
     let path = root().join("bench").join(format!("{date}.json"));
     let mut benches = match std::fs::read_to_string(&path) {
         Ok(text) => {
-            let old: Value =
-                serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?;
+            let old: Value = serde_json::from_str(&text)
+                .with_context(|| format!("cannot parse {}", path.display()))?;
             old.get("benches").and_then(Value::as_object).cloned().unwrap_or_default()
         }
         Err(_) => serde_json::Map::new(),
@@ -177,11 +177,11 @@ pub(super) fn save(reports: &[Report]) -> Result<PathBuf> {
         json!({ "date": date, "machine": machine()?, "commit": commit(), "benches": benches });
     std::fs::create_dir_all(root().join("bench"))?;
     std::fs::write(&path, serde_json::to_string_pretty(&file)? + "\n")
-        .with_context(|| format!("write {}", path.display()))?;
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 
-/// What the figures depend on; nothing that names the machine.
+/// Returns properties of the machine that affect the results, but nothing that identifies it.
 fn machine() -> Result<Value> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
@@ -195,6 +195,7 @@ fn machine() -> Result<Value> {
     }))
 }
 
+/// Returns the current commit, and whether there are uncommitted changes.
 fn commit() -> String {
     let git = |args: &[&str]| read(program("git").args(["-c", "safe.directory=*"]).args(args));
     let head = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_default().trim().to_owned();
@@ -210,7 +211,7 @@ mod tests {
     fn report(reference: Result<Vec<f64>, String>) -> Report {
         Report {
             bench: "start",
-            what: "one box".to_owned(),
+            description: "one box".to_owned(),
             unit: "ms",
             reference: "bwrap",
             goal: Goal::AtMost { first: 1.5, moonshot: 1.0 },
@@ -220,12 +221,12 @@ mod tests {
             ],
             also: &[],
             notes: Vec::new(),
-            broken: Vec::new(),
+            failures: Vec::new(),
         }
     }
 
     #[test]
-    fn the_table_shows_ratio_and_verdict() {
+    fn report_table_shows_the_ratio_and_whether_goals_are_met() {
         let report = report(Ok(vec![10.0]));
         let text = report.to_string();
         assert!(text.contains("first goal ≤ 1.5 × bwrap: PASS (1.20)"), "{text}");
@@ -235,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_reference_passes_nothing() {
+    fn report_without_a_reference_meets_no_goal() {
         let report = report(Err("not installed".to_owned()));
         let text = report.to_string();
         assert!(text.contains("bwrap      absent: not installed"), "{text}");
-        assert!(text.contains("FAIL (nothing to compare with)"), "{text}");
+        assert!(text.contains("FAIL (no reference)"), "{text}");
         assert!(!report.first_goal_met());
     }
 
     #[test]
-    fn every_row_of_ours_that_counts_must_meet_the_goal() {
+    fn first_goal_is_met_only_if_every_row_listed_in_also_meets_it() {
         let mut report = report(Ok(vec![10.0]));
         report.rows.push(Row { name: "deep", samples: Ok(vec![16.0]) });
-        assert!(report.first_goal_met(), "a row that is only shown is not judged");
+        assert!(report.first_goal_met(), "a row outside of `also` does not count");
         report.also = &["deep"];
         assert!(!report.first_goal_met());
         assert!(report.to_string().contains("FAIL (1.60)"));
@@ -256,15 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_fails_whatever_the_ratio() {
+    fn report_with_a_failed_check_does_not_meet_its_goal() {
         let mut report = report(Ok(vec![100.0]));
-        report.broken.push("3 cgroups left".to_owned());
+        report.failures.push("3 cgroups left".to_owned());
         assert!(!report.first_goal_met());
         assert!(report.to_string().ends_with("FAIL: 3 cgroups left\n"));
     }
 
     #[test]
-    fn at_least_is_met_from_above() {
+    fn goal_at_least_is_met_by_a_ratio_above_its_bound() {
         let goal = Goal::AtLeast { first: 1.5, moonshot: 4.0 };
         assert_eq!(goal.verdicts(Some(2.0)).map(|(_, _, met)| met), [true, false]);
         assert_eq!(goal.verdicts(None).map(|(_, _, met)| met), [false, false]);

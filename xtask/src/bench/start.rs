@@ -1,6 +1,6 @@
-//! `start`: `belljar run --net none -- /bin/true`, the whole process, all layers on.
+//! `start`: the time of `belljar run --net none -- /bin/true` with all layers.
 //!
-//! Goal: at most 1.5 × bubblewrap with an equal view of the system, then 1.0 ×.
+//! Goal: at most 1.5 × the time of bubblewrap with the same file system view, later 1.0 ×.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use super::report::{Goal, Report, Row};
 const PAYLOAD: [&str; 1] = ["/bin/true"];
 const BUDGET: Duration = Duration::from_secs(30);
 const WARM_UP: usize = 3;
-/// Below this a median says little, whatever the budget.
+/// The minimum number of rounds for a useful median.
 const MIN_ROUNDS: usize = 20;
-/// The slow peers take part in every fifth round, or they would use up the time.
+/// The slow peers take part only in every fifth round, because they would use up the time.
 const OTHERS_EVERY: usize = 5;
 
-/// Milliseconds of one start.
+/// Starts one box and returns the time in milliseconds.
 pub(super) fn once(lab: &Lab) -> Result<f64> {
     timed(&mut lab.box_for(&PAYLOAD))
 }
@@ -41,7 +41,7 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     let (started, budget) = (Instant::now(), budget.unwrap_or(BUDGET));
     let mut round = 0;
     while round < MIN_ROUNDS || started.elapsed() < budget {
-        // Every other round goes backwards, so that nobody always runs in the wake of the same one.
+        // Reverse the order in every other round, so that no tool always runs after the same other tool.
         let mut turns: Vec<_> = table.iter_mut().collect();
         if round % 2 == 1 {
             turns.reverse();
@@ -56,7 +56,7 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     }
     Ok(Report {
         bench: "start",
-        what: format!("one box for {}, the whole process, {round} rounds", PAYLOAD.join(" ")),
+        description: format!("time of `belljar run` for {}, {round} rounds", PAYLOAD.join(" ")),
         unit: "ms",
         reference: Peer::Bwrap.name(),
         goal: Goal::AtMost { first: 1.5, moonshot: 1.0 },
@@ -64,12 +64,12 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
         also: &[],
         notes: vec![
             format!(
-                "{} binds, {} of them of /etc",
+                "{} bind mounts, {} of them in /etc",
                 lab.view.binds.len() + lab.view.etc.len(),
                 lab.view.etc.len()
             ),
             versions(),
         ],
-        broken: Vec::new(),
+        failures: Vec::new(),
     })
 }

@@ -1,6 +1,6 @@
-//! `start-net`: the same as `start` with one HTTPS rule, the broker ready before the program runs.
+//! `start-net`: the time of `belljar run` for `/bin/true` with one HTTPS rule and a running broker.
 //!
-//! Goal: at most 0.1 × srt with its proxy on, then 0.03 ×.
+//! Goal: at most 0.1 × the time of srt with its proxy, later 0.03 ×.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ const DOMAIN: &str = "api.example.com";
 const BUDGET: Duration = Duration::from_secs(30);
 const WARM_UP: usize = 2;
 const MIN_ROUNDS: usize = 10;
-/// A slow peer takes part in every third round.
+/// srt is slow, so it takes part only in every third round.
 const SRT_EVERY: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Contender {
+enum Tool {
     Belljar,
     WithoutNetwork,
     Srt,
 }
 
-impl Contender {
+impl Tool {
     fn name(self) -> &'static str {
         match self {
             Self::Belljar => Peer::Belljar.name(),
@@ -43,50 +43,47 @@ impl Contender {
     }
 }
 
-/// Milliseconds of one start.
+/// Starts one box with a network rule and returns the time in milliseconds.
 pub(super) fn once(lab: &Lab) -> Result<f64> {
-    timed(&mut Contender::Belljar.command(lab)?)
+    timed(&mut Tool::Belljar.command(lab)?)
 }
 
 pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
-    let contenders = [Contender::Belljar, Contender::Srt, Contender::WithoutNetwork];
-    let mut table: Vec<(Contender, Result<Vec<f64>, String>)> = Vec::new();
-    for contender in contenders {
-        let tried = peers::try_once(contender.command(lab)?).map(|()| Vec::new());
-        table.push((contender, tried));
+    let tools = [Tool::Belljar, Tool::Srt, Tool::WithoutNetwork];
+    let mut table: Vec<(Tool, Result<Vec<f64>, String>)> = Vec::new();
+    for tool in tools {
+        let samples = peers::try_once(tool.command(lab)?).map(|()| Vec::new());
+        table.push((tool, samples));
     }
     for _ in 0..WARM_UP {
-        for (contender, samples) in &table {
+        for (tool, samples) in &table {
             if samples.is_ok() {
-                timed(&mut contender.command(lab)?)?;
+                timed(&mut tool.command(lab)?)?;
             }
         }
     }
     let (started, budget) = (Instant::now(), budget.unwrap_or(BUDGET));
     let mut round = 0;
     while round < MIN_ROUNDS || started.elapsed() < budget {
-        for (contender, samples) in &mut table {
+        for (tool, samples) in &mut table {
             let Ok(samples) = samples else { continue };
-            if *contender != Contender::Srt || round % SRT_EVERY == 0 {
-                samples.push(timed(&mut contender.command(lab)?)?);
+            if *tool != Tool::Srt || round % SRT_EVERY == 0 {
+                samples.push(timed(&mut tool.command(lab)?)?);
             }
         }
         round += 1;
     }
     Ok(Report {
         bench: "start-net",
-        what: format!(
-            "one box for /bin/true with a rule for {DOMAIN}, the whole process, {round} rounds"
+        description: format!(
+            "time of `belljar run` for /bin/true with a rule for {DOMAIN}, {round} rounds"
         ),
         unit: "ms",
-        reference: Contender::Srt.name(),
+        reference: Tool::Srt.name(),
         goal: Goal::AtMost { first: 0.1, moonshot: 0.03 },
-        rows: table
-            .into_iter()
-            .map(|(contender, samples)| Row { name: contender.name(), samples })
-            .collect(),
+        rows: table.into_iter().map(|(tool, samples)| Row { name: tool.name(), samples }).collect(),
         also: &[],
         notes: vec![versions()],
-        broken: Vec::new(),
+        failures: Vec::new(),
     })
 }

@@ -1,6 +1,6 @@
-//! Median and spread: what is left of samples from a noisy machine.
+//! Median and quantiles of samples.
 
-/// The middle of the samples and where all but the outer tenths of them lie.
+/// The number, median, 10th and 90th percentile of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Stats {
     pub(super) count: usize,
@@ -10,7 +10,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Nothing, if there are no samples.
+    /// Returns the statistics of samples; `None` if there are no samples.
     pub(super) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -23,12 +23,12 @@ impl Stats {
     }
 }
 
-/// The `part`/`whole` quantile of sorted samples, halfway between neighbours where it falls there.
+/// Returns the `part`/`whole` quantile of sorted samples, with linear interpolation.
 fn quantile(sorted: &[f64], part: usize, whole: usize) -> Option<f64> {
     let steps = sorted.len().checked_sub(1)? * part;
-    let (at, rest) = (steps / whole, steps % whole);
-    let low = sorted.get(at)?;
-    let high = sorted.get(at + 1).unwrap_or(low);
+    let (index, rest) = (steps / whole, steps % whole);
+    let low = sorted.get(index)?;
+    let high = sorted.get(index + 1).unwrap_or(low);
     let share = f64::from(u32::try_from(rest).ok()?) / f64::from(u32::try_from(whole).ok()?);
     Some(low + (high - low) * share)
 }
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_few_and_of_unsorted_samples() {
+    fn stats_accept_few_samples_and_unsorted_samples() {
         check(&[7.0], [7.0, 7.0, 7.0]);
         check(&[4.0, 2.0], [2.2, 3.0, 3.8]);
         check(&[10.0, 0.0, 5.0, 2.5, 7.5, 1.0, 9.0, 3.0, 6.0, 8.0, 4.0], [1.0, 5.0, 9.0]);

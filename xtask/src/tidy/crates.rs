@@ -1,12 +1,13 @@
-//! Who may depend on whom: the table that keeps each crate's rule a rule.
+//! Checks that each crate depends only on the crates of this repository that it may use.
 //!
-//! Only what is linked counts: a test may use anything.
+//! Dependencies of tests do not count.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// Each crate with the crates of ours that it may name. `*` means all but those of [`LEAVES`].
-const TABLE: &[(&str, &[&str])] = &[
+/// Each crate, with the crates of this repository that it may depend on. `*` means all crates except
+/// those of [`LEAVES`].
+const ALLOWED: &[(&str, &[&str])] = &[
     ("belljar-model", &[]),
     ("belljar-sys", &[]),
     ("belljar-wire", &["belljar-model"]),
@@ -52,30 +53,32 @@ const TABLE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Nothing that is shipped links these. The worker runs only inside a box.
+/// Crates that no released program links. The worker runs only inside a box.
 const LEAVES: [&str; 4] = ["belljar", "belljar-testkit", "belljar-worker", "xtask"];
 
 pub(super) fn check(metadata: &Value) -> Result<Vec<String>> {
     let members = list(metadata, "workspace_members")?;
     let packages = list(metadata, "packages")?;
-    let ours: Vec<&Value> = packages
+    let own: Vec<&Value> = packages
         .iter()
         .filter(|package| package.get("id").is_some_and(|id| members.contains(id)))
         .collect();
-    let names: Vec<&str> = ours.iter().filter_map(|package| text(package, "name")).collect();
+    let names: Vec<&str> = own.iter().filter_map(|package| text(package, "name")).collect();
     let mut complaints = Vec::new();
-    for package in ours {
-        let name = text(package, "name").context("a package without a name")?;
-        let Some((_, may)) = TABLE.iter().find(|(row, _)| *row == name) else {
+    for package in own {
+        let name = text(package, "name").context("cargo metadata has a package without a name")?;
+        let Some((_, allowed)) = ALLOWED.iter().find(|(row, _)| *row == name) else {
             complaints
-                .push(format!("{name}: not in the table of crates; add it with what it may name"));
+                .push(format!("{name}: not in the table of xtask/src/tidy/crates.rs; add the crate and its dependencies"));
             continue;
         };
         for dependency in list(package, "dependencies")? {
-            let other = text(dependency, "name").context("a dependency without a name")?;
+            let other = text(dependency, "name")
+                .context("cargo metadata has a dependency without a name")?;
             let is_dev = text(dependency, "kind") == Some("dev");
-            let allowed = may.contains(&other) || (may.contains(&"*") && !LEAVES.contains(&other));
-            if names.contains(&other) && !is_dev && !allowed {
+            let is_allowed =
+                allowed.contains(&other) || (allowed.contains(&"*") && !LEAVES.contains(&other));
+            if names.contains(&other) && !is_dev && !is_allowed {
                 complaints.push(format!("{name}: may not depend on {other}"));
             }
         }
@@ -99,13 +102,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A workspace of these crates; each dependency is (from, to, kind).
+    /// Checks a workspace with these crates. Each dependency is (from, to, kind).
     #[track_caller]
-    fn complaints(crates: &[&str], arrows: &[(&str, &str, Option<&str>)], expect: &[&str]) {
+    fn complaints(crates: &[&str], dependencies: &[(&str, &str, Option<&str>)], expect: &[&str]) {
         let packages: Vec<Value> = crates
             .iter()
             .map(|&name| {
-                let own = arrows.iter().filter(|(from, ..)| *from == name);
+                let own = dependencies.iter().filter(|(from, ..)| *from == name);
                 let dependencies: Vec<Value> =
                     own.map(|(_, to, kind)| json!({ "name": to, "kind": kind })).collect();
                 json!({ "id": name, "name": name, "dependencies": dependencies })
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_outside_the_table_are_refused() {
+    fn dependencies_outside_the_table_are_refused_except_in_tests() {
         let crates = ["belljar-model", "belljar-sys", "belljar-workspace"];
         complaints(&crates, &[("belljar-workspace", "belljar-model", None)], &[]);
         complaints(
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_all_crates_but_the_leaves() {
+    fn star_in_the_table_allows_all_crates_except_leaves() {
         let crates = ["belljar-broker", "belljar-worker", "belljar-testkit"];
         complaints(&crates, &[("belljar-testkit", "belljar-broker", None)], &[]);
         complaints(
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn front_ends_reach_the_layers_below_the_engine_only_through_it() {
+    fn front_ends_may_not_depend_on_crates_below_the_engine() {
         let crates = ["belljar", "belljar-gateway", "belljar-engine", "belljar-broker"];
         complaints(
             &crates,
@@ -167,11 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_crate_needs_a_row() {
+    fn crate_that_is_missing_in_the_table_is_refused() {
         complaints(
             &["belljar-new"],
             &[],
-            &["belljar-new: not in the table of crates; add it with what it may name"],
+            &[
+                "belljar-new: not in the table of xtask/src/tidy/crates.rs; add the crate and its dependencies",
+            ],
         );
     }
 }

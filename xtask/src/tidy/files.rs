@@ -1,16 +1,16 @@
-//! Rules that look at one file at a time.
+//! Rules for single files: length, unsafe code, unfinished code, silenced warnings, local paths.
 
 use super::File;
 use super::scan::{Token, test_modules, tokens};
 
-/// Longer than this and a file holds more than one idea.
+/// The maximum number of lines of a Rust file without its tests.
 const MAX_LINES: usize = 600;
 
-/// Directories of whoever last built this; a clone elsewhere has none of them.
+/// Directories that exist only on the machine of one developer.
 const MACHINE_PATHS: [&str; 3] =
     [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp/ta", "rget")];
 
-/// A line that must name such a path, as an attack does, says so with these words.
+/// The comment of a line that needs such a path, for example in an attack.
 const PATH_EXCUSE: &str = "tidy: a path of the host";
 
 pub(super) fn check(files: &[File]) -> Vec<String> {
@@ -20,7 +20,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
         if file.is_rust() {
             let tokens = tokens(&file.code);
             complaints.extend(length(file, &tokens));
-            complaints.extend(forbid(file, &tokens));
+            complaints.extend(forbids_unsafe(file, &tokens));
             complaints.extend(banned(file, &tokens));
             complaints.extend(ignored_doctests(file));
         }
@@ -35,11 +35,11 @@ fn length(file: &File, tokens: &[Token<'_>]) -> Option<String> {
     let tests: usize = test_modules(tokens).iter().map(|(first, last)| last - first + 1).sum();
     let lines = file.text.lines().count() - tests;
     (!is_test && lines > MAX_LINES)
-        .then(|| format!("{}: {lines} lines without tests, at most {MAX_LINES}", file.path))
+        .then(|| format!("{}: {lines} lines without tests; the maximum is {MAX_LINES}", file.path))
 }
 
-/// A crate root outside `crates/sys` forbids unsafe code, so that no module can allow it again.
-fn forbid(file: &File, tokens: &[Token<'_>]) -> Option<String> {
+/// Checks that a crate root outside of `crates/sys` forbids unsafe code, so that no module can allow it.
+fn forbids_unsafe(file: &File, tokens: &[Token<'_>]) -> Option<String> {
     let is_root = ["src/lib.rs", "src/main.rs"].iter().any(|root| file.path.ends_with(root))
         || file.path.contains("/src/bin/");
     if !is_root || file.path.starts_with("crates/sys/") {
@@ -48,19 +48,20 @@ fn forbid(file: &File, tokens: &[Token<'_>]) -> Option<String> {
     let wanted = ["#", "!", "[", "forbid", "(", "unsafe_code", ")", "]"];
     let texts: Vec<&str> = tokens.iter().map(|token| token.text).collect();
     let found = texts.windows(wanted.len()).any(|window| window == wanted);
-    (!found).then(|| format!("{}: lacks `#![forbid(unsafe_code)]`", file.path))
+    (!found).then(|| format!("{}: `#![forbid(unsafe_code)]` is missing", file.path))
 }
 
-/// What would hide unfinished work or a warning.
+/// Finds macros and attributes that hide unfinished code or warnings.
 fn banned(file: &File, tokens: &[Token<'_>]) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        let next = tokens.get(at + 1).map_or("", |token| token.text);
-        let before = at.checked_sub(1).and_then(|at| tokens.get(at)).map_or("", |token| token.text);
+    for (index, token) in tokens.iter().enumerate() {
+        let next = tokens.get(index + 1).map_or("", |token| token.text);
+        let before =
+            index.checked_sub(1).and_then(|index| tokens.get(index)).map_or("", |token| token.text);
         let found = match (before, token.text, next) {
-            (_, "todo" | "unimplemented", "!") => "unfinished code",
-            ("[", "ignore", "]" | "=") => "a test that never runs",
-            ("[", "allow", "(") => "`allow`; use `expect` with a reason",
+            (_, "todo" | "unimplemented", "!") => "unfinished code; finish or remove it",
+            ("[", "ignore", "]" | "=") => "an ignored test never runs; remove `#[ignore]`",
+            ("[", "allow", "(") => "`allow` is not permitted; use `expect` with a reason",
             _ => continue,
         };
         complaints.push(format!("{}:{}: {found}", file.path, token.line));
@@ -72,7 +73,9 @@ fn ignored_doctests(file: &File) -> Vec<String> {
     let is_fence = |line: &str| line.trim_start().starts_with("//") && line.contains("```ignore");
     let lines = file.text.lines().enumerate().filter(|(_, line)| is_fence(line));
     lines
-        .map(|(number, _)| format!("{}:{}: an example that never runs", file.path, number + 1))
+        .map(|(number, _)| {
+            format!("{}:{}: an ignored example never runs; remove `ignore`", file.path, number + 1)
+        })
         .collect()
 }
 
@@ -80,14 +83,14 @@ fn machine_paths(file: &File) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, line) in file.text.lines().enumerate() {
         for path in MACHINE_PATHS {
-            // `runs/ID/work/` is no path of a machine: only one that starts here counts.
-            let starts = line.match_indices(path).any(|(at, _)| {
-                let before = line.get(..at).and_then(|text| text.chars().next_back());
+            // Only an absolute path counts, so `runs/ID/work/` is permitted.
+            let is_absolute = line.match_indices(path).any(|(index, _)| {
+                let before = line.get(..index).and_then(|text| text.chars().next_back());
                 !before.is_some_and(|c| c.is_alphanumeric() || "_-./>}~$".contains(c))
             });
-            if starts && !line.contains(PATH_EXCUSE) {
+            if is_absolute && !line.contains(PATH_EXCUSE) {
                 complaints.push(format!(
-                    "{}:{}: `{path}` is a path of one machine",
+                    "{}:{}: `{path}` exists only on one machine; use a relative path",
                     file.path,
                     number + 1
                 ));
@@ -107,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn long_files_are_refused_but_tests_do_not_count() {
+    fn files_above_the_maximum_length_are_refused_and_tests_do_not_count() {
         let code = "fn a() {}\n".repeat(MAX_LINES);
         let tests = format!("#[cfg(test)]\nmod tests {{\n{code}}}\n");
         complaints("crates/a/src/a.rs", &format!("{code}{tests}"), &[]);
@@ -116,14 +119,14 @@ mod tests {
         complaints(
             "crates/a/src/a.rs",
             &long,
-            &["crates/a/src/a.rs: 601 lines without tests, at most 600"],
+            &["crates/a/src/a.rs: 601 lines without tests; the maximum is 600"],
         );
     }
 
     #[test]
-    fn crate_roots_forbid_unsafe_code() {
-        let lacks = "crates/a/src/lib.rs: lacks `#![forbid(unsafe_code)]`";
-        complaints("crates/a/src/lib.rs", "//! #![forbid(unsafe_code)]\n", &[lacks]);
+    fn crate_roots_without_forbid_unsafe_code_are_refused() {
+        let missing = "crates/a/src/lib.rs: `#![forbid(unsafe_code)]` is missing";
+        complaints("crates/a/src/lib.rs", "//! #![forbid(unsafe_code)]\n", &[missing]);
         complaints("crates/a/src/lib.rs", "#![forbid(unsafe_code)]\n", &[]);
         complaints("crates/a/src/other.rs", "", &[]);
         complaints("crates/sys/src/lib.rs", "", &[]);
@@ -131,22 +134,35 @@ mod tests {
 
     #[test]
     fn unfinished_code_and_silenced_warnings_are_refused() {
-        complaints("a.rs", "fn a() { todo!() }", &["a.rs:1: unfinished code"]);
-        complaints("a.rs", "\nfn a() { unimplemented!(\"x\") }", &["a.rs:2: unfinished code"]);
-        complaints("a.rs", "#[ignore = \"slow\"]", &["a.rs:1: a test that never runs"]);
+        complaints("a.rs", "fn a() { todo!() }", &["a.rs:1: unfinished code; finish or remove it"]);
+        complaints(
+            "a.rs",
+            "\nfn a() { unimplemented!(\"x\") }",
+            &["a.rs:2: unfinished code; finish or remove it"],
+        );
+        complaints(
+            "a.rs",
+            "#[ignore = \"slow\"]",
+            &["a.rs:1: an ignored test never runs; remove `#[ignore]`"],
+        );
         complaints(
             "a.rs",
             "#![allow(dead_code)]",
-            &["a.rs:1: `allow`; use `expect` with a reason"],
+            &["a.rs:1: `allow` is not permitted; use `expect` with a reason"],
         );
-        complaints("a.rs", "/// ```ignore\n", &["a.rs:1: an example that never runs"]);
+        complaints(
+            "a.rs",
+            "/// ```ignore\n",
+            &["a.rs:1: an ignored example never runs; remove `ignore`"],
+        );
         complaints("a.rs", "fn ignore(allow: u8) {} // todo!() #[allow(x)]", &[]);
     }
 
     #[test]
-    fn paths_of_a_machine_are_refused_in_every_text() {
+    fn paths_of_one_machine_are_refused_in_every_text_file() {
         for path in MACHINE_PATHS {
-            let expect = format!("a.md:1: `{path}` is a path of one machine");
+            let expect =
+                format!("a.md:1: `{path}` exists only on one machine; use a relative path");
             complaints("a.md", &format!("see {path}x"), &[&expect]);
             complaints("a.md", &format!("see {path}x <!-- {PATH_EXCUSE} -->"), &[]);
             complaints("a.md", &format!("$HOME/runs/1{path}x"), &[]);

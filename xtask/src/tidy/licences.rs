@@ -1,28 +1,28 @@
-//! Every package that is built has a licence that `deny.toml` allows, none is on its ban list, and all
-//! come from the Rust registry or from this tree.
+//! Checks that every package has a licence that `deny.toml` allows, is not banned there, and comes from
+//! crates.io or from this repository.
 //!
-//! `cargo deny` checks the same and more from the same file, but takes minutes to build; this is
-//! the part that must hold on every machine.
+//! `cargo deny` checks more from the same file, but takes minutes to build. These checks run on every
+//! machine.
 
 use std::collections::HashSet;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// Where packages may come from; what is of this tree has no source.
+/// The only permitted source of packages. Packages of this repository have no source.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// `built` is what `cargo tree` lists, as `name vVERSION …`: the lock file also names packages that only
-/// a feature which nobody asked for would bring.
+/// Checks the packages in `built`, the output of `cargo tree` with lines `name vVERSION …`. The lock
+/// file also has packages of features that are not enabled.
 pub(super) fn check(metadata: &Value, deny: &str, built: &str) -> Result<Vec<String>> {
     let built: HashSet<(&str, &str)> = built
         .lines()
         .filter_map(|line| {
-            let mut words = line.split(' ');
-            Some((words.next()?, words.next()?.strip_prefix('v')?))
+            let mut fields = line.split(' ');
+            Some((fields.next()?, fields.next()?.strip_prefix('v')?))
         })
         .collect();
-    let deny: toml::Table = deny.parse().context("read deny.toml")?;
+    let deny: toml::Table = deny.parse().context("cannot parse deny.toml")?;
     let allowed = names(&deny, &["licenses", "allow"])?;
     let banned = names(&deny, &["bans", "deny"])?;
     let packages = metadata
@@ -32,30 +32,33 @@ pub(super) fn check(metadata: &Value, deny: &str, built: &str) -> Result<Vec<Str
     let mut complaints = Vec::new();
     for package in packages {
         let text = |key: &str| package.get(key).and_then(Value::as_str);
-        let name = text("name").context("a package without a name")?;
+        let name = text("name").context("cargo metadata has a package without a name")?;
         let version = text("version").unwrap_or("?");
         if !built.contains(&(name, version)) {
             continue;
         }
         if banned.iter().any(|ban| ban == name) {
-            complaints.push(format!("{name} {version}: banned in deny.toml"));
+            complaints.push(format!("{name} {version}: deny.toml bans this package"));
         }
         if let Some(source) = text("source").filter(|source| *source != REGISTRY) {
-            complaints.push(format!("{name} {version}: comes from {source}"));
+            complaints.push(format!(
+                "{name} {version}: comes from {source}; only crates.io is permitted"
+            ));
         }
         match text("license") {
-            Some(expression) if satisfied(expression, &allowed) => {}
+            Some(expression) if is_satisfied(expression, &allowed) => {}
             Some(expression) => {
-                complaints
-                    .push(format!("{name} {version}: deny.toml does not allow `{expression}`"));
+                complaints.push(format!(
+                    "{name} {version}: deny.toml does not allow the licence `{expression}`"
+                ));
             }
-            None => complaints.push(format!("{name} {version}: names no licence")),
+            None => complaints.push(format!("{name} {version}: the package has no licence")),
         }
     }
     Ok(complaints)
 }
 
-/// A list of deny.toml, whose entries are strings or tables with `name` or `crate`.
+/// Returns a list of deny.toml, whose entries are strings or tables with `name` or `crate`.
 fn names(deny: &toml::Table, keys: &[&str; 2]) -> Result<Vec<String>> {
     let [section, key] = keys;
     let list =
@@ -66,43 +69,46 @@ fn names(deny: &toml::Table, keys: &[&str; 2]) -> Result<Vec<String>> {
         inner.as_str().map(str::to_owned)
     };
     list.iter()
-        .map(|entry| name(entry).with_context(|| format!("deny.toml: odd entry {entry}")))
+        .map(|entry| name(entry).with_context(|| format!("deny.toml: entry {entry} has no name")))
         .collect()
 }
 
-/// Whether a licence expression (SPDX, or the older `MIT/Apache-2.0`) can be met with `allowed`.
-/// What cannot be read is not met.
-fn satisfied(expression: &str, allowed: &[String]) -> bool {
+/// Whether the allowed licences satisfy a licence expression (SPDX, or the older `MIT/Apache-2.0`). An
+/// expression that cannot be parsed is not satisfied.
+fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
-    let verdict = any(&mut words, allowed);
-    verdict == Some(true) && words.next().is_none()
+    let result = parse_or(&mut words, allowed);
+    result == Some(true) && words.next().is_none()
 }
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn any(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
-    let mut verdict = all(words, allowed)?;
+/// Parses and evaluates `A OR B …`.
+fn parse_or(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
+    let mut result = parse_and(words, allowed)?;
     while words.next_if_eq(&"OR").is_some() {
-        // Not `||`: the right side has to be read in any case.
-        verdict |= all(words, allowed)?;
+        // Not `||`, because the right side must be parsed in any case.
+        result |= parse_and(words, allowed)?;
     }
-    Some(verdict)
+    Some(result)
 }
 
-fn all(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
-    let mut verdict = one(words, allowed)?;
+/// Parses and evaluates `A AND B …`.
+fn parse_and(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
+    let mut result = parse_licence(words, allowed)?;
     while words.next_if_eq(&"AND").is_some() {
-        verdict &= one(words, allowed)?;
+        result &= parse_licence(words, allowed)?;
     }
-    Some(verdict)
+    Some(result)
 }
 
-fn one(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
+/// Parses and evaluates a licence, a licence with an exception, or an expression in brackets.
+fn parse_licence(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
     let word = words.next()?;
     if word == "(" {
-        let verdict = any(words, allowed)?;
-        return words.next_if_eq(&")").map(|_| verdict);
+        let result = parse_or(words, allowed)?;
+        return words.next_if_eq(&")").map(|_| result);
     }
     if words.next_if_eq(&"WITH").is_none() {
         return Some(allowed.iter().any(|licence| licence == word));
@@ -117,7 +123,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn expressions_are_met_or_not() {
+    fn licence_expressions_are_evaluated_with_or_and_with_and_brackets() {
         let allowed = ["MIT", "Apache-2.0", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]
             .map(str::to_owned);
         for good in [
@@ -127,7 +133,7 @@ mod tests {
             "(MIT OR GPL-3.0) AND Unicode-3.0",
             "Apache-2.0 WITH LLVM-exception OR GPL-2.0",
         ] {
-            assert!(satisfied(good, &allowed), "{good}");
+            assert!(is_satisfied(good, &allowed), "{good}");
         }
         for bad in [
             "",
@@ -139,12 +145,12 @@ mod tests {
             "MIT WITH Classpath-exception-2.0",
             "MIT Apache-2.0",
         ] {
-            assert!(!satisfied(bad, &allowed), "{bad}");
+            assert!(!is_satisfied(bad, &allowed), "{bad}");
         }
     }
 
     #[test]
-    fn bans_foreign_licences_and_foreign_sources_are_found() {
+    fn banned_packages_other_licences_and_other_sources_are_refused() {
         let deny = r#"
             [licenses]
             allow = ["MIT"]
@@ -167,10 +173,10 @@ mod tests {
         assert_eq!(
             check(&metadata, deny, built).unwrap(),
             [
-                "openssl 1.0.0: banned in deny.toml",
-                "viral 1.0.0: deny.toml does not allow `AGPL-3.0`",
-                "bare 1.0.0: names no licence",
-                "git 1.0.0: comes from git+https://x"
+                "openssl 1.0.0: deny.toml bans this package",
+                "viral 1.0.0: deny.toml does not allow the licence `AGPL-3.0`",
+                "bare 1.0.0: the package has no licence",
+                "git 1.0.0: comes from git+https://x; only crates.io is permitted"
             ]
         );
         assert!(check(&metadata, "[licenses]\nallow = []", built).is_err());

@@ -1,9 +1,9 @@
-//! The lints of `crates/engine`: its `clippy.toml` is the one kept here, and no code turns them off.
-//! One file alone takes locks, because it knows their order.
+//! Checks that `crates/engine` has the lints of `xtask/engine-clippy.toml`, and that no code turns them
+//! off. Only one file of the engine may take locks, because it defines their order.
 //!
-//! The engine is a library for a command line and for servers. It does not print, read the
-//! environment or the clock, or end the process; `xtask/engine-clippy.toml` refuses that. A program
-//! below `src/bin` is a caller of the engine, so it may turn the lints off for itself.
+//! The engine is a library for a command line and for servers. It does not print, read the environment
+//! or the clock, or exit the process; `xtask/engine-clippy.toml` forbids that. A program below
+//! `src/bin` is a caller of the engine, so it may turn the lints off.
 
 use anyhow::{Context as _, Result};
 
@@ -11,18 +11,19 @@ use super::File;
 use super::scan::{Token, tokens};
 
 const DIR: &str = "crates/engine/";
-/// What `crates/engine/clippy.toml` has to be.
+/// The file that `crates/engine/clippy.toml` must be a copy of.
 const TEMPLATE: &str = "xtask/engine-clippy.toml";
 const WORKSPACE: &str = "clippy.toml";
 
-/// The engine may call this one, in these modules only: they start git, roles and key commands.
+/// A function that the workspace forbids and the engine needs in some modules.
 const STARTS_PROGRAMS: &str = "std::process::Command::new";
+/// The modules of the engine that may start programs: git, roles and commands that print keys.
 const STARTERS: &[&str] = &["clones", "lockdown", "secrets", "supervisor"];
 
-/// The only file of the engine that locks files.
+/// The only file of the engine that takes locks.
 const LOCKS: &str = "store/lock.rs";
 
-/// Lints that stay on, and the groups that contain them.
+/// Lints that code must not turn off, and the groups that contain them.
 const KEPT_ON: &[&str] = &[
     "disallowed_methods",
     "disallowed_macros",
@@ -39,17 +40,18 @@ const KEPT_ON: &[&str] = &[
 pub(super) fn check(files: &[File]) -> Result<Vec<String>> {
     let text =
         |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
-    let template = text(TEMPLATE).with_context(|| format!("read {TEMPLATE}"))?;
-    let workspace = text(WORKSPACE).with_context(|| format!("read {WORKSPACE}"))?;
-    let mut complaints = lacks(template, workspace)?;
+    let template = text(TEMPLATE).with_context(|| format!("{TEMPLATE} is missing"))?;
+    let workspace = text(WORKSPACE).with_context(|| format!("{WORKSPACE} is missing"))?;
+    let mut complaints = missing_entries(template, workspace)?;
     let Some(manifest) = text(&format!("{DIR}Cargo.toml")) else { return Ok(complaints) };
     if text(&format!("{DIR}clippy.toml")) != Some(template) {
-        complaints.push(format!("{DIR}clippy.toml: is no copy of {TEMPLATE}"));
+        complaints.push(format!("{DIR}clippy.toml: differs from {TEMPLATE}; copy that file"));
     }
-    let manifest: toml::Table = manifest.parse().context("read the manifest of the engine")?;
+    let manifest: toml::Table =
+        manifest.parse().context("cannot parse the manifest of the engine")?;
     let lints = manifest.get("lints").and_then(|lints| lints.get("workspace"));
     if lints.and_then(toml::Value::as_bool) != Some(true) {
-        complaints.push(format!("{DIR}Cargo.toml: lacks `lints.workspace = true`"));
+        complaints.push(format!("{DIR}Cargo.toml: `lints.workspace = true` is missing"));
     }
     for file in files.iter().filter(|file| file.is_rust()) {
         let Some(path) = file.path.strip_prefix(DIR).and_then(|path| path.strip_prefix("src/"))
@@ -66,10 +68,12 @@ pub(super) fn check(files: &[File]) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Entries of the workspace that the template does not repeat.
-fn lacks(template: &str, workspace: &str) -> Result<Vec<String>> {
-    let template: toml::Table = template.parse().context(TEMPLATE)?;
-    let workspace: toml::Table = workspace.parse().context(WORKSPACE)?;
+/// Finds entries of the workspace's `clippy.toml` that are missing in the template.
+fn missing_entries(template: &str, workspace: &str) -> Result<Vec<String>> {
+    let template: toml::Table =
+        template.parse().with_context(|| format!("cannot parse {TEMPLATE}"))?;
+    let workspace: toml::Table =
+        workspace.parse().with_context(|| format!("cannot parse {WORKSPACE}"))?;
     let paths = |entry: &toml::Value| -> Vec<String> {
         let list = entry.as_array().into_iter().flatten();
         let path =
@@ -78,36 +82,42 @@ fn lacks(template: &str, workspace: &str) -> Result<Vec<String>> {
     };
     let mut complaints = Vec::new();
     for (key, value) in &workspace {
-        let ours = template.get(key);
+        let own = template.get(key);
         if value.is_array() {
-            let ours = ours.map(paths).unwrap_or_default();
+            let own = own.map(paths).unwrap_or_default();
             let missing = paths(value)
                 .into_iter()
-                .filter(|path| path != STARTS_PROGRAMS && !ours.contains(path));
-            complaints.extend(missing.map(|path| format!("{TEMPLATE}: lacks `{path}` in `{key}`")));
-        } else if ours != Some(value) {
-            complaints.push(format!("{TEMPLATE}: `{key}` is not `{value}`"));
+                .filter(|path| path != STARTS_PROGRAMS && !own.contains(path));
+            complaints
+                .extend(missing.map(|path| format!("{TEMPLATE}: `{path}` is missing in `{key}`")));
+        } else if own != Some(value) {
+            complaints.push(format!("{TEMPLATE}: `{key}` must be `{value}`, as in {WORKSPACE}"));
         }
     }
     Ok(complaints)
 }
 
-/// `allow(…)` and `expect(…)` of a lint that stays on, also inside `cfg_attr`.
+/// Finds `allow(…)` and `expect(…)` of a lint that must stay on, also inside of `cfg_attr`.
 fn turned_off(file: &File, tokens: &[Token<'_>]) -> Vec<String> {
     let mut complaints = Vec::new();
     for pair in tokens.windows(2).enumerate() {
-        let (at, [Token { text: "allow" | "expect", .. }, Token { text: "(", .. }]) = pair else {
+        let (index, [Token { text: "allow" | "expect", .. }, Token { text: "(", .. }]) = pair
+        else {
             continue;
         };
-        let inside = tokens.iter().skip(at + 2).take_while(|token| token.text != ")");
+        let inside = tokens.iter().skip(index + 2).take_while(|token| token.text != ")");
         let named = inside.filter(|token| KEPT_ON.contains(&token.text));
         complaints.extend(named.map(|token| {
-            format!("{}:{}: turns `{}` off in the engine", file.path, token.line, token.text)
+            format!(
+                "{}:{}: turns off the lint `{}`, which must stay on in the engine",
+                file.path, token.line, token.text
+            )
         }));
     }
     complaints
 }
 
+/// Finds code that starts programs, in modules that may not do so.
 fn starts_programs(file: &File, path: &str, tokens: &[Token<'_>]) -> Vec<String> {
     let module = path.split(['/', '.']).next().unwrap_or_default();
     let is_test = path.ends_with("/tests.rs");
@@ -119,19 +129,21 @@ fn starts_programs(file: &File, path: &str, tokens: &[Token<'_>]) -> Vec<String>
     starts
         .filter(|(window, _)| *window == ["Command", ":", ":", "new"])
         .map(|(_, token)| {
-            format!("{}:{}: `{module}` may not start programs", file.path, token.line)
+            format!("{}:{}: module `{module}` may not start programs", file.path, token.line)
         })
         .collect()
 }
 
-/// Locks of files outside the module that knows their order.
+/// Finds code that takes locks outside of the file that defines their order.
 fn takes_locks(file: &File, path: &str, tokens: &[Token<'_>]) -> Vec<String> {
     if path == LOCKS {
         return Vec::new();
     }
     let taken = tokens.iter().filter(|token| token.text == "flock");
     taken
-        .map(|token| format!("{}:{}: locks are taken in {DIR}src/{LOCKS}", file.path, token.line))
+        .map(|token| {
+            format!("{}:{}: takes a lock; only {DIR}src/{LOCKS} may do that", file.path, token.line)
+        })
         .collect()
 }
 
@@ -150,7 +162,7 @@ mod tests {
         assert_eq!(check(&files).unwrap(), expect);
     }
 
-    /// An engine in order, whose one module has this code.
+    /// Checks an engine with valid settings and one module with this code.
     #[track_caller]
     fn engine(path: &str, code: &str, expect: &[&str]) {
         let manifest = ("crates/engine/Cargo.toml", "[lints]\nworkspace = true\n");
@@ -158,50 +170,53 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_without_an_engine_is_in_order() {
+    fn repository_without_an_engine_is_accepted() {
         complaints(&[], &[]);
     }
 
     #[test]
-    fn the_template_repeats_every_entry_of_the_workspace_but_command_new() {
+    fn template_must_have_every_entry_of_the_workspace_except_command_new() {
         let workspace = "allow-x = true\ndisallowed-methods = [{ path = \"a::b\" }, \"c::d\", \
                          \"std::process::Command::new\"]\n";
         assert_eq!(
-            lacks("disallowed-methods = [\"c::d\", \"e::f\"]", workspace).unwrap(),
+            missing_entries("disallowed-methods = [\"c::d\", \"e::f\"]", workspace).unwrap(),
             [
-                "xtask/engine-clippy.toml: `allow-x` is not `true`",
-                "xtask/engine-clippy.toml: lacks `a::b` in `disallowed-methods`"
+                "xtask/engine-clippy.toml: `allow-x` must be `true`, as in clippy.toml",
+                "xtask/engine-clippy.toml: `a::b` is missing in `disallowed-methods`"
             ]
         );
-        assert!(lacks(workspace, workspace).unwrap().is_empty());
+        assert!(missing_entries(workspace, workspace).unwrap().is_empty());
     }
 
     #[test]
-    fn an_engine_with_other_lints_is_refused() {
+    fn engine_with_other_lints_than_the_template_is_refused() {
         let manifest = ("crates/engine/Cargo.toml", "[lints.clippy]\nexit = \"allow\"\n");
         complaints(
             &[manifest, ("crates/engine/clippy.toml", "")],
             &[
-                "crates/engine/clippy.toml: is no copy of xtask/engine-clippy.toml",
-                "crates/engine/Cargo.toml: lacks `lints.workspace = true`",
+                "crates/engine/clippy.toml: differs from xtask/engine-clippy.toml; copy that file",
+                "crates/engine/Cargo.toml: `lints.workspace = true` is missing",
             ],
         );
     }
 
     #[test]
-    fn attributes_that_turn_a_lint_off_are_refused() {
+    fn attributes_that_turn_off_a_lint_of_the_engine_are_refused() {
         let path = "crates/engine/src/store.rs";
         for code in [
             "#![expect(clippy::exit, reason = \"r\")]",
             "#[allow(dead_code, clippy::exit)] fn f() {}",
             "#[cfg_attr(test, expect(clippy::exit))] fn f() {}",
         ] {
-            engine(path, code, &["crates/engine/src/store.rs:1: turns `exit` off in the engine"]);
+            let expect = "crates/engine/src/store.rs:1: turns off the lint `exit`, which must stay on in the engine";
+            engine(path, code, &[expect]);
         }
         engine(
             path,
             "\n#[expect(clippy::style)] fn f() {}",
-            &["crates/engine/src/store.rs:2: turns `style` off in the engine"],
+            &[
+                "crates/engine/src/store.rs:2: turns off the lint `style`, which must stay on in the engine",
+            ],
         );
         engine(path, "#[expect(clippy::too_many_lines, reason = \"exit\")] fn f() {}", &[]);
         engine(path, "fn f() { all.expect(\"clippy::exit\") } // allow(clippy::exit)", &[]);
@@ -210,25 +225,27 @@ mod tests {
     }
 
     #[test]
-    fn only_named_modules_start_programs() {
+    fn module_outside_the_list_may_not_start_programs() {
         let code = "fn f() { std::process::Command::new(\"git\") }";
         engine("crates/engine/src/clones/git.rs", code, &[]);
         engine(
             "crates/engine/src/store.rs",
             code,
-            &["crates/engine/src/store.rs:1: `store` may not start programs"],
+            &["crates/engine/src/store.rs:1: module `store` may not start programs"],
         );
         engine("crates/engine/src/store/tests.rs", code, &[]);
     }
 
     #[test]
-    fn only_the_module_of_locks_takes_locks() {
+    fn only_the_file_that_defines_the_order_of_locks_may_take_locks() {
         let code = "fn f() { rustix::fs::flock(&file, how) } // flock";
         engine("crates/engine/src/store/lock.rs", code, &[]);
         engine(
             "crates/engine/src/review.rs",
             code,
-            &["crates/engine/src/review.rs:1: locks are taken in crates/engine/src/store/lock.rs"],
+            &[
+                "crates/engine/src/review.rs:1: takes a lock; only crates/engine/src/store/lock.rs may do that",
+            ],
         );
     }
 }

@@ -1,15 +1,15 @@
-//! The order of modules: which top-level module of a crate may name which other.
+//! Checks which top-level module of a crate may use which other module.
 //!
-//! A module that names a later one cannot be read, tested or moved without it. In both crates below
-//! the modules form no cycle; `crates/engine` also has a table that fixes their order. Code that is
-//! compiled for tests only does not count.
+//! A module cannot be read, tested or moved without the modules that it uses. The modules of both crates
+//! below form no cycle, and a table fixes the order of those of `crates/engine`. Code that is compiled
+//! for tests only does not count.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::File;
 use super::scan::{Token, test_modules, tokens, without_tests};
 
-/// Top-level modules of `crates/engine` in order: each names only those before it.
+/// The top-level modules of `crates/engine` in order. Each module uses only modules before it.
 const ENGINE_ORDER: &[&str] = &[
     "error",
     "notice",
@@ -47,17 +47,17 @@ const ENGINE_ORDER: &[&str] = &[
     "lib",
 ];
 
-/// The crates whose modules are checked, with the order of their modules where there is one.
+/// The crates whose modules are checked, with the order of their modules if it is fixed.
 const CRATES: &[(&str, Option<&[&str]>)] = &[("engine", Some(ENGINE_ORDER)), ("belljar", None)];
 
-/// Arrows that break the rule today: crate, module, and the module that it may not name. The list
-/// only shrinks: tidy complains about an entry that is not needed any more.
+/// Uses that break the rule today: the crate, the module, and the module that it may not use. tidy
+/// refuses entries that are no longer needed.
 const EXCEPTIONS: &[Exception] = &[];
 
 type Exception = (&'static str, &'static str, &'static str);
 
-/// The modules of one crate that name another, each with the first place where they do.
-type Arrows = BTreeMap<(String, String), String>;
+/// The pairs (module, used module) of one crate, each with the first line of such a use.
+type Uses = BTreeMap<(String, String), String>;
 
 pub(super) fn check(files: &[File]) -> Vec<String> {
     check_with(files, EXCEPTIONS)
@@ -67,12 +67,12 @@ fn check_with(files: &[File], exceptions: &[Exception]) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, order) in CRATES {
         let sources = Sources::of(name, files);
-        let mut arrows = sources.arrows();
-        let mut excepted = Arrows::new();
+        let mut uses = sources.uses();
+        let mut excepted = Uses::new();
         for &(_, from, to) in exceptions.iter().filter(|(row, ..)| row == name) {
-            let arrow = (from.to_owned(), to.to_owned());
-            if let Some(place) = arrows.remove(&arrow) {
-                excepted.insert(arrow, place);
+            let module_use = (from.to_owned(), to.to_owned());
+            if let Some(place) = uses.remove(&module_use) {
+                excepted.insert(module_use, place);
             } else {
                 complaints.push(unneeded(name, from, to));
             }
@@ -80,20 +80,20 @@ fn check_with(files: &[File], exceptions: &[Exception]) -> Vec<String> {
         match order {
             Some(order) => {
                 complaints.extend(unlisted(name, order, &sources));
-                for ((from, to), place) in &arrows {
+                for ((from, to), place) in &uses {
                     if !follows(order, from, to) {
-                        complaints.push(format!("{place}: `{from}` may not name `{to}`"));
+                        complaints.push(format!("{place}: module `{from}` may not use `{to}`"));
                     }
                 }
                 let fine = excepted.keys().filter(|(from, to)| follows(order, from, to));
                 complaints.extend(fine.map(|(from, to)| unneeded(name, from, to)));
             }
             None => {
-                complaints.extend(cycles(name, arrows.clone()));
+                complaints.extend(cycles(name, uses.clone()));
                 for ((from, to), place) in excepted {
-                    if path(&arrows, &to, &from).is_none() {
+                    if path(&uses, &to, &from).is_none() {
                         complaints.push(unneeded(name, &from, &to));
-                        arrows.insert((from, to), place);
+                        uses.insert((from, to), place);
                     }
                 }
             }
@@ -106,10 +106,10 @@ fn unneeded(name: &str, from: &str, to: &str) -> String {
     format!("xtask/src/tidy/modules.rs: the exception {name}: {from} -> {to} is not needed")
 }
 
-/// Whether `from` stands behind `to`. What is not in the table has a complaint of its own.
+/// Whether `from` comes after `to` in the order. Modules outside of the table have their own complaint.
 fn follows(order: &[&str], from: &str, to: &str) -> bool {
-    let place = |name: &str| order.iter().position(|row| *row == name);
-    match (place(from), place(to)) {
+    let position = |name: &str| order.iter().position(|row| *row == name);
+    match (position(from), position(to)) {
         (Some(from), Some(to)) => to < from,
         _ => true,
     }
@@ -118,18 +118,18 @@ fn follows(order: &[&str], from: &str, to: &str) -> bool {
 fn unlisted(name: &str, order: &[&str], sources: &Sources<'_>) -> Vec<String> {
     let unknown = sources.modules.iter().filter(|module| !order.contains(&module.as_str()));
     unknown
-        .map(|module| format!("crates/{name}: module `{module}` is not in the order of modules"))
+        .map(|module| format!("crates/{name}: module `{module}` is not in the table of xtask/src/tidy/modules.rs; add it"))
         .collect()
 }
 
-/// One complaint for each cycle; its last arrow is then taken out, until no cycle is left.
-fn cycles(name: &str, mut arrows: Arrows) -> Vec<String> {
+/// Returns one complaint for each cycle. The last use of a found cycle is removed before the next search.
+fn cycles(name: &str, mut uses: Uses) -> Vec<String> {
     let mut complaints = Vec::new();
     loop {
-        let found = arrows.keys().filter_map(|(from, to)| {
-            let mut way = path(&arrows, to, from)?;
-            way.insert(0, from.clone());
-            Some(way)
+        let found = uses.keys().filter_map(|(from, to)| {
+            let mut cycle = path(&uses, to, from)?;
+            cycle.insert(0, from.clone());
+            Some(cycle)
         });
         let Some(cycle) = found.min_by_key(Vec::len) else { return complaints };
         let steps: Vec<(String, String)> = cycle
@@ -137,40 +137,43 @@ fn cycles(name: &str, mut arrows: Arrows) -> Vec<String> {
             .filter_map(|pair| Some((pair.first()?.clone(), pair.last()?.clone())))
             .collect();
         let places: Vec<&str> =
-            steps.iter().filter_map(|step| arrows.get(step)).map(String::as_str).collect();
+            steps.iter().filter_map(|step| uses.get(step)).map(String::as_str).collect();
         let shown = cycle.join(" -> ");
-        complaints.push(format!("crates/{name}: cycle {shown} ({})", places.join(", ")));
+        complaints.push(format!(
+            "crates/{name}: the modules form a cycle: {shown} ({})",
+            places.join(", ")
+        ));
         if let Some(last) = steps.last() {
-            arrows.remove(last);
+            uses.remove(last);
         }
     }
 }
 
-/// The shortest way along arrows, both ends included.
-fn path(arrows: &Arrows, from: &str, to: &str) -> Option<Vec<String>> {
-    let mut ways = VecDeque::from([vec![from.to_owned()]]);
+/// Returns the shortest chain of uses between two modules, including both.
+fn path(uses: &Uses, from: &str, to: &str) -> Option<Vec<String>> {
+    let mut chains = VecDeque::from([vec![from.to_owned()]]);
     let mut seen = BTreeSet::from([from.to_owned()]);
-    while let Some(way) = ways.pop_front() {
-        let last = way.last()?;
+    while let Some(chain) = chains.pop_front() {
+        let last = chain.last()?;
         if last == to {
-            return Some(way);
+            return Some(chain);
         }
-        for (_, next) in arrows.keys().filter(|(from, _)| from == last) {
+        for (_, next) in uses.keys().filter(|(from, _)| from == last) {
             if seen.insert(next.clone()) {
-                ways.push_back(way.iter().cloned().chain([next.clone()]).collect());
+                chains.push_back(chain.iter().cloned().chain([next.clone()]).collect());
             }
         }
     }
     None
 }
 
-/// The files of one crate that are not for tests only.
+/// The files of one crate, except files that are compiled for tests only.
 struct Sources<'a> {
-    /// Each with its module path; empty for the crate root.
+    /// The module path and the file. The path of the crate root is empty.
     files: Vec<(Vec<&'a str>, &'a File)>,
-    /// Names of the top-level modules and of the root.
+    /// The names of the top-level modules and of the crate root.
     modules: BTreeSet<String>,
-    /// `lib` or `main`.
+    /// The name of the crate root: `lib` or `main`.
     root: &'static str,
 }
 
@@ -179,7 +182,7 @@ impl<'a> Sources<'a> {
         let dir = format!("crates/{name}/src/");
         let inside = |file: &'a File| {
             let path = file.path.strip_prefix(&dir)?.strip_suffix(".rs")?;
-            // Each file there is a crate of its own.
+            // Each file in `bin/` is a separate crate.
             (!path.starts_with("bin/")).then(|| (module_path(path), file))
         };
         let mut files: Vec<_> = files.iter().filter_map(inside).collect();
@@ -197,28 +200,26 @@ impl<'a> Sources<'a> {
         Self { files, modules, root }
     }
 
-    fn arrows(&self) -> Arrows {
-        let mut arrows = Arrows::new();
+    fn uses(&self) -> Uses {
+        let mut uses = Uses::new();
         for (path, file) in &self.files {
-            // The root declares all modules, so it counts as naming them.
+            // The crate root declares all modules, so it uses them.
             let Some(from) = path.first() else { continue };
-            arrows
-                .entry((self.root.to_owned(), (*from).to_owned()))
+            uses.entry((self.root.to_owned(), (*from).to_owned()))
                 .or_insert_with(|| file.path.clone());
             for name in names(&without_tests(&tokens(&file.code)), path) {
                 let to = if self.modules.contains(name.text) { name.text } else { self.root };
                 if to != *from {
-                    arrows
-                        .entry(((*from).to_owned(), to.to_owned()))
+                    uses.entry(((*from).to_owned(), to.to_owned()))
                         .or_insert_with(|| format!("{}:{}", file.path, name.line));
                 }
             }
         }
-        arrows
+        uses
     }
 }
 
-/// `a/b` is the module `a::b`, and so is `a/b/mod`.
+/// Returns the module path of a file: `a/b` and `a/b/mod` are the module `a::b`.
 fn module_path(path: &str) -> Vec<&str> {
     let mut parts: Vec<&str> = path.split('/').collect();
     if matches!(parts.as_slice(), ["lib" | "main"] | [.., "mod"]) {
@@ -227,7 +228,7 @@ fn module_path(path: &str) -> Vec<&str> {
     parts
 }
 
-/// The modules in files of their own that this file declares for tests only.
+/// Returns the paths of modules in separate files that this file declares for tests only.
 fn test_files(path: &[&str], file: &File) -> Vec<Vec<String>> {
     let tokens = tokens(&file.code);
     let mut found = Vec::new();
@@ -241,11 +242,11 @@ fn test_files(path: &[&str], file: &File) -> Vec<Vec<String>> {
     found
 }
 
-/// What code at `path` names at the top of its crate, by `crate::` or by enough `super::`. A name is
-/// `*` when it is everything.
+/// Returns the items of the crate root that code in module `path` uses, through `crate::` or `super::`.
+/// A glob import is returned as `*`.
 fn names<'a>(tokens: &[Token<'a>], path: &[&str]) -> Vec<Token<'a>> {
     let mut found = Vec::new();
-    // How many modules in braces of this file are open; other braces are `false`.
+    // The open braces: `true` for braces of inline modules.
     let mut open: Vec<bool> = Vec::new();
     let mut skip_to = 0;
     for at in 0..tokens.len() {
@@ -272,13 +273,13 @@ fn text<'a>(tokens: &[Token<'a>], at: usize) -> &'a str {
     tokens.get(at).map_or("", |token| token.text)
 }
 
-/// Whether `::` follows.
+/// Whether `::` follows the token.
 fn is_path(tokens: &[Token<'_>], at: usize) -> bool {
     text(tokens, at + 1) == ":" && text(tokens, at + 2) == ":"
 }
 
-/// Reads a path, or a group of paths in braces, that starts `depth` modules below the root, and
-/// returns where it ends. Only what stands at the root itself is found.
+/// Parses a path, or a group of paths in braces, that starts `depth` modules below the crate root, and
+/// returns its end. Only items of the crate root itself are added to `found`.
 fn heads<'a>(tokens: &[Token<'a>], at: usize, depth: usize, found: &mut Vec<Token<'a>>) -> usize {
     match text(tokens, at) {
         "super" if is_path(tokens, at) => heads(tokens, at + 3, depth.saturating_sub(1), found),
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn names_finds_crate_paths_in_imports_and_expressions() {
+    fn used_modules_are_found_in_crate_paths_of_imports_and_expressions() {
         named(&["a"], "use crate::b::C;", &["b"]);
         named(&["a"], "fn f() -> crate::b::C { crate::d::e() }", &["b", "d"]);
         named(
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_finds_super_paths_only_where_they_leave_the_module() {
+    fn used_modules_are_found_in_super_paths_that_leave_the_module() {
         named(&["a"], "use super::b::C;", &["b"]);
         named(&["a", "x"], "use super::b::C; use super::super::d;", &["d"]);
         named(
@@ -369,20 +370,20 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_between_modules_is_refused_with_its_places() {
+    fn cycle_between_modules_is_refused_with_the_lines_of_its_uses() {
         let root = ("crates/belljar/src/main.rs", "mod a; mod b; mod c;");
         let a = ("crates/belljar/src/a.rs", "use crate::b::B;");
         let c = ("crates/belljar/src/c.rs", "use crate::a::A;");
         complaints(&[root, a, c, ("crates/belljar/src/b.rs", "")], &[], &[]);
         let b = ("crates/belljar/src/b/deep.rs", "\nfn f() { crate::c::g() }");
-        let cycle = "crates/belljar: cycle a -> b -> c -> a (crates/belljar/src/a.rs:1, \
+        let cycle = "crates/belljar: the modules form a cycle: a -> b -> c -> a (crates/belljar/src/a.rs:1, \
                      crates/belljar/src/b/deep.rs:2, crates/belljar/src/c.rs:1)";
         complaints(&[root, a, b, c], &[], &[cycle]);
         complaints(&[root, a, b, c], &[("belljar", "b", "c")], &[]);
     }
 
     #[test]
-    fn a_module_that_names_the_crate_root_is_in_a_cycle() {
+    fn module_that_uses_the_crate_root_forms_a_cycle() {
         complaints(
             &[
                 ("crates/belljar/src/main.rs", "mod a;"),
@@ -390,13 +391,13 @@ mod tests {
             ],
             &[],
             &[
-                "crates/belljar: cycle a -> main -> a (crates/belljar/src/a.rs:1, crates/belljar/src/a.rs)",
+                "crates/belljar: the modules form a cycle: a -> main -> a (crates/belljar/src/a.rs:1, crates/belljar/src/a.rs)",
             ],
         );
     }
 
     #[test]
-    fn code_for_tests_may_name_any_module() {
+    fn test_code_may_use_any_module() {
         complaints(
             &[
                 ("crates/belljar/src/main.rs", "mod a; mod b;"),
@@ -414,27 +415,29 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_module_names_only_modules_before_it() {
+    fn engine_module_may_use_only_modules_before_it_in_the_table() {
         let root = ("crates/engine/src/lib.rs", "mod store; mod boxes; pub use boxes::Boxes;");
         let store = ("crates/engine/src/store.rs", "use crate::boxes::Boxes;");
         let boxes = ("crates/engine/src/boxes.rs", "use crate::store::Store;");
-        let late = "crates/engine/src/store.rs:1: `store` may not name `boxes`";
+        let late = "crates/engine/src/store.rs:1: module `store` may not use `boxes`";
         complaints(&[root, ("crates/engine/src/store.rs", ""), boxes], &[], &[]);
         complaints(&[root, store, boxes], &[], &[late]);
         complaints(&[root, store, boxes], &[("engine", "store", "boxes")], &[]);
         complaints(
             &[root, boxes, ("crates/engine/src/store.rs", "use crate::Boxes;")],
             &[],
-            &["crates/engine/src/store.rs:1: `store` may not name `lib`"],
+            &["crates/engine/src/store.rs:1: module `store` may not use `lib`"],
         );
     }
 
     #[test]
-    fn an_engine_module_outside_the_table_is_refused() {
+    fn engine_module_outside_of_the_table_is_refused() {
         complaints(
             &[("crates/engine/src/lib.rs", ""), ("crates/engine/src/extra/deep.rs", "")],
             &[],
-            &["crates/engine: module `extra` is not in the order of modules"],
+            &[
+                "crates/engine: module `extra` is not in the table of xtask/src/tidy/modules.rs; add it",
+            ],
         );
         complaints(
             &[("crates/engine/src/lib.rs", ""), ("crates/engine/src/bin/roles.rs", "")],
@@ -444,9 +447,10 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_that_is_not_needed_is_refused() {
-        let unneeded =
-            |arrow: &str| format!("xtask/src/tidy/modules.rs: the exception {arrow} is not needed");
+    fn unneeded_exception_is_refused() {
+        let unneeded = |module_use: &str| {
+            format!("xtask/src/tidy/modules.rs: the exception {module_use} is not needed")
+        };
         let engine = [
             ("crates/engine/src/store.rs", ""),
             ("crates/engine/src/boxes.rs", "use crate::store::Store;"),
@@ -466,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_without_an_engine_is_in_order() {
+    fn repository_without_an_engine_is_accepted() {
         complaints(&[("crates/belljar/src/main.rs", "")], &[], &[]);
     }
 }

@@ -1,12 +1,19 @@
-//! Just enough of Rust's lexical rules to tell code from comments and literals.
+//! A simple scanner for Rust that distinguishes code from comments and literals.
 //!
-//! Not a parser: it knows words, punctuation and braces, which is all that the rules ask for.
+//! It is not a parser: it knows only words, punctuation and braces, which is enough for the rules.
 
-/// `text` with every comment and every literal replaced by spaces; lines stay lines.
+/// Returns Rust code with every comment and literal replaced by spaces. Newlines are kept.
 pub(super) fn code_only(text: &str) -> String {
     let mut scanner = Scanner { rest: text, out: String::with_capacity(text.len()) };
     while scanner.step() {}
     scanner.out
+}
+
+/// Returns the comments and literals of Rust code, with everything else replaced by spaces. `code` is
+/// what [`code_only`] returned for `text`.
+pub(super) fn prose_only(text: &str, code: &str) -> String {
+    let mask = |(c, kept): (char, char)| if kept == c && c != '\n' { ' ' } else { c };
+    text.chars().zip(code.chars()).map(mask).collect()
 }
 
 struct Scanner<'a> {
@@ -29,7 +36,7 @@ impl Scanner<'_> {
         } else if let Some(length) = char_literal(rest) {
             self.blank(length);
         } else if first.is_alphanumeric() || first == '_' {
-            // A whole word at once, so that the `r` of `for"` is never taken for a raw string.
+            // A whole word at once, so that the `r` of `for"` does not start a raw string.
             self.keep(rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len()));
         } else {
             self.keep(first.len_utf8());
@@ -44,13 +51,13 @@ impl Scanner<'_> {
     }
 
     fn blank(&mut self, length: usize) {
-        let (gone, rest) = self.rest.split_at(length);
-        self.out.extend(gone.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        let (blanked, rest) = self.rest.split_at(length);
+        self.out.extend(blanked.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
         self.rest = rest;
     }
 }
 
-/// Block comments nest.
+/// Returns the length of a block comment. Block comments can be nested.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(rest) = text.get(at..) {
@@ -71,7 +78,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// `r"…"`, `br#"…"#`, `cr##"…"##`.
+/// Returns the length of a raw string, such as `r"…"` or `br#"…"#`, if the text starts with one.
 fn raw_string(text: &str) -> Option<usize> {
     let body = ["br", "cr", "r"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
     let hashes = body.len() - body.trim_start_matches('#').len();
@@ -81,7 +88,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(text.len() - content.len() + length)
 }
 
-/// Length of a literal that starts with its quote and ends at the next one without a backslash.
+/// Returns the length of a literal that starts with a quote and ends at the next unescaped quote.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -95,7 +102,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// `'x'` and `'\n'`, but not the lifetime `'x`.
+/// Returns the length of a character literal, such as `'x'` or `'\n'`, but not of a lifetime.
 fn char_literal(text: &str) -> Option<usize> {
     let mut chars = text.strip_prefix('\'')?.chars();
     match (chars.next()?, chars.next()?) {
@@ -104,14 +111,14 @@ fn char_literal(text: &str) -> Option<usize> {
     }
 }
 
-/// A word or a single sign of code, with its line (from 1).
+/// A word or a punctuation character of code, with its line number (from 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) text: &'a str,
     pub(super) line: usize,
 }
 
-/// The tokens of text that [`code_only`] returned.
+/// Splits code that [`code_only`] returned into tokens.
 pub(super) fn tokens(code: &str) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     for (number, line) in code.lines().enumerate() {
@@ -131,7 +138,7 @@ pub(super) fn tokens(code: &str) -> Vec<Token<'_>> {
     found
 }
 
-/// Names of the functions that carry `#[test]`, with their lines.
+/// Returns the names of functions with `#[test]` or `#[tokio::test]`, with their lines.
 pub(super) fn tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     let mut found = Vec::new();
     let mut marked = false;
@@ -139,6 +146,10 @@ pub(super) fn tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
         let next = |n: usize| tokens.get(at + n).map_or("", |token| token.text);
         match token.text {
             "test" if next(1) == "]" => marked = true,
+            // `#[tokio::test(…)]` has arguments.
+            "tokio" if [next(1), next(2), next(3), next(4)] == [":", ":", "test", "("] => {
+                marked = true;
+            }
             "fn" if marked => {
                 marked = false;
                 found.extend(tokens.get(at + 1).copied());
@@ -149,7 +160,7 @@ pub(super) fn tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     found
 }
 
-/// The lines of `#[cfg(test)] mod … { … }`, as (first, last) pairs.
+/// Returns the first and last line of each `#[cfg(test)] mod … { … }`.
 pub(super) fn test_modules(tokens: &[Token<'_>]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let opening = ["#", "[", "cfg", "(", "test", ")", "]", "mod"];
@@ -178,7 +189,7 @@ pub(super) fn test_modules(tokens: &[Token<'_>]) -> Vec<(usize, usize)> {
     found
 }
 
-/// The tokens without those of items that are compiled for tests only.
+/// Returns the tokens without items that are compiled for tests only.
 pub(super) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     let mut kept = Vec::new();
     let mut at = 0;
@@ -194,7 +205,7 @@ pub(super) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     kept
 }
 
-/// Where `#[cfg(test)]` or `#[cfg(all(test, …))]` ends, if it starts here.
+/// Returns the end of `#[cfg(test)]` or `#[cfg(all(test, …))]`, if it starts at this token.
 fn test_attribute(tokens: &[Token<'_>], at: usize) -> Option<usize> {
     let starts = |words: &[&str]| {
         let here = tokens.iter().skip(at).map(|token| token.text).take(words.len());
@@ -210,7 +221,7 @@ fn attribute_end(tokens: &[Token<'_>], at: usize) -> usize {
     close.map_or(tokens.len(), |length| at + length + 1)
 }
 
-/// Where the item that starts here ends: behind its `;`, its `}` or, for a field, its `,`.
+/// Returns the end of the item that starts at this token: after its `;`, its `}` or, for a field, its `,`.
 fn item_end(tokens: &[Token<'_>], mut at: usize) -> usize {
     while tokens.get(at).is_some_and(|token| token.text == "#") {
         at = attribute_end(tokens, at);
@@ -227,7 +238,7 @@ fn item_end(tokens: &[Token<'_>], mut at: usize) -> usize {
             }
             "fn" | "mod" | "struct" | "enum" | "impl" | "trait" if depth == 0 => is_item = true,
             "{" | "(" | "[" => depth += 1,
-            // The end of what the item stands in.
+            // The end of the block that contains the item.
             "}" | ")" | "]" if depth == 0 => return at,
             "}" if depth == 1 && ends_with_brace => return at + 1,
             "}" | ")" | "]" => depth -= 1,
@@ -245,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_tests_drops_items_behind_cfg_test_and_keeps_the_rest() {
+    fn without_tests_removes_items_with_cfg_test_and_keeps_the_rest() {
         for (code, expect) in [
             ("a; #[cfg(test)] use crate::{b, c}; d;", "a ; d ;"),
             ("#[cfg(test)] mod tests { fn a() {} } b", "b"),
@@ -271,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_literals_are_blanked_and_code_is_kept() {
+    fn code_only_blanks_comments_and_literals_and_keeps_code() {
         check("a // unsafe\nb", "a b");
         check("a /* x /* unsafe */ y */ b", "a b");
         check(r#"a("unsafe \" still", b)"#, "a( , b)");
@@ -285,15 +296,22 @@ mod tests {
     }
 
     #[test]
-    fn test_functions_are_found_behind_other_attributes() {
-        let code = "#[test]\n#[should_panic]\nfn one() {}\nfn two() {}\n#[tokio::test]\npub async fn three() {}";
-        let tokens = tokens(code);
-        let names: Vec<_> = tests(&tokens).iter().map(|token| (token.text, token.line)).collect();
-        assert_eq!(names, [("one", 3), ("three", 6)]);
+    fn prose_only_keeps_comments_and_literals_and_blanks_code() {
+        let text = "let a = \"é text\"; // a comment\nlet b = 'x';";
+        let prose = prose_only(text, &code_only(text));
+        assert_eq!(prose, "        \"é text\"  // a comment\n        'x' ");
     }
 
     #[test]
-    fn test_modules_are_found_to_their_last_line() {
+    fn tests_finds_test_functions_with_other_attributes_and_with_arguments() {
+        let code = "#[test]\n#[should_panic]\nfn one() {}\nfn two() {}\n#[tokio::test]\npub async fn three() {}\n#[tokio::test(start_paused = true)]\nasync fn four() {}";
+        let tokens = tokens(code);
+        let names: Vec<_> = tests(&tokens).iter().map(|token| (token.text, token.line)).collect();
+        assert_eq!(names, [("one", 3), ("three", 6), ("four", 8)]);
+    }
+
+    #[test]
+    fn test_modules_returns_the_first_and_last_line_of_each_test_module() {
         let code = "fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { {} }\n}\nfn c() {}\n#[cfg(test)]\nmod far;\n";
         assert_eq!(test_modules(&tokens(code)), [(2, 5), (7, 8)]);
     }

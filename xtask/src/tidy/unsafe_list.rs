@@ -1,13 +1,13 @@
-//! `unsafe` stands only in `crates/sys`, and `docs/unsafe.md` lists every function that has it.
+//! Checks that `unsafe` is only in `crates/sys`, and that `docs/unsafe.md` lists every function with it.
 //!
-//! The list is a table `| file | function | contract |`. A use outside any function is listed by
-//! what it is: `extern`, `impl`, `trait`, `type`, `constant` or `attribute`.
+//! The list is a table `| file | function | contract |`. A use outside of functions is listed by its
+//! kind: `extern`, `impl`, `trait`, `type`, `constant` or `attribute`.
 
 use std::collections::BTreeSet;
 
 use super::File;
 use super::scan::{Token, tokens};
-use super::threats::cells;
+use super::threats::table_rows;
 
 const LIST: &str = "docs/unsafe.md";
 const HOME: &str = "crates/sys/";
@@ -20,44 +20,45 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
             if file.path.starts_with(HOME) {
                 used.insert((file.path.clone(), function));
             } else {
-                complaints.push(format!("{}:{line}: `unsafe` outside {HOME}", file.path));
+                complaints
+                    .push(format!("{}:{line}: `unsafe` is permitted only in {HOME}", file.path));
             }
         }
     }
     let list = files.iter().find(|file| file.path == LIST).map_or("", |file| &file.text);
     let mut listed = BTreeSet::new();
-    for row in cells(list, &["file", "function", "contract"]) {
-        let [file, function, contract] = row.map(|cell| cell.trim_matches('`').to_owned());
+    for row in table_rows(list, &["file", "function", "contract"]) {
+        let [file, function, contract] = row.map(|text| text.trim_matches('`').to_owned());
         if contract.is_empty() {
             complaints.push(format!("{LIST}: `{function}` in {file} has no contract"));
         }
         listed.insert((file, function));
     }
     for (file, function) in used.difference(&listed) {
-        complaints.push(format!("{LIST}: lacks `{function}` in {file}"));
+        complaints.push(format!("{LIST}: `{function}` in {file} is missing"));
     }
     for (file, function) in listed.difference(&used) {
-        complaints.push(format!("{LIST}: lists `{function}` in {file}, which has no `unsafe`"));
+        complaints.push(format!("{LIST}: lists `{function}` in {file}, but it has no `unsafe`"));
     }
     complaints
 }
 
-/// Every `unsafe`: the function it is in, and its line.
+/// Returns the function and the line of every `unsafe`.
 fn uses(tokens: &[Token<'_>]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
-    // The functions we are inside of; `None` for braces of other kinds.
+    // The open braces: the name for braces of a function, otherwise `None`.
     let mut open: Vec<Option<&str>> = Vec::new();
-    let mut announced = None;
+    let mut declared = None;
     let mut brackets = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         let next = |n: usize| tokens.get(at + n).map_or("", |token| token.text);
         match token.text {
-            "fn" if next(1) != "(" => announced = Some(next(1)),
-            // `fn f() -> [u8; 4];`: only the second semicolon ends the declaration.
+            "fn" if next(1) != "(" => declared = Some(next(1)),
+            // In `fn f() -> [u8; 4];` only the second semicolon ends the declaration.
             "[" | "(" => brackets += 1,
             "]" | ")" => brackets = brackets.saturating_sub(1),
-            ";" if brackets == 0 => announced = None,
-            "{" => open.push(announced.take()),
+            ";" if brackets == 0 => declared = None,
+            "{" => open.push(declared.take()),
             "}" => drop(open.pop()),
             "unsafe" => {
                 let inside = open.iter().rev().find_map(|name| *name);
@@ -94,7 +95,7 @@ fn quiet() { let unsafe_code = \"unsafe\"; }
 ";
 
     #[test]
-    fn every_use_is_named_by_its_function() {
+    fn every_unsafe_is_found_with_its_function_and_line() {
         let code = super::super::scan::code_only(CODE);
         let uses = uses(&tokens(&code));
         let uses: Vec<_> = uses.iter().map(|(name, line)| (name.as_str(), *line)).collect();
@@ -118,17 +119,17 @@ fn quiet() { let unsafe_code = \"unsafe\"; }
     }
 
     #[test]
-    fn the_list_and_the_code_agree_both_ways() {
+    fn unlisted_function_and_listed_function_without_unsafe_are_refused() {
         let code = ("crates/sys/src/fd.rs", "fn open() { unsafe { a() } }");
         let head = "| file | function | contract |\n|---|---|---|\n";
         let row = |function: &str| {
             format!("{head}| `crates/sys/src/fd.rs` | `{function}` | takes integers |\n")
         };
         complaints(&[code, (LIST, &row("open"))], &[]);
-        complaints(&[code], &["docs/unsafe.md: lacks `open` in crates/sys/src/fd.rs"]);
+        complaints(&[code], &["docs/unsafe.md: `open` in crates/sys/src/fd.rs is missing"]);
         complaints(
             &[code, (LIST, &(row("open") + "| `crates/sys/src/fd.rs` | `gone` | x |\n"))],
-            &["docs/unsafe.md: lists `gone` in crates/sys/src/fd.rs, which has no `unsafe`"],
+            &["docs/unsafe.md: lists `gone` in crates/sys/src/fd.rs, but it has no `unsafe`"],
         );
         let empty = format!("{head}| crates/sys/src/fd.rs | open |  |\n");
         complaints(
@@ -138,10 +139,10 @@ fn quiet() { let unsafe_code = \"unsafe\"; }
     }
 
     #[test]
-    fn unsafe_elsewhere_is_refused_whatever_the_list_says() {
+    fn unsafe_code_outside_of_crates_sys_is_refused() {
         complaints(
             &[("crates/box/src/a.rs", "\nfn a() { unsafe { b() } }")],
-            &["crates/box/src/a.rs:2: `unsafe` outside crates/sys/"],
+            &["crates/box/src/a.rs:2: `unsafe` is permitted only in crates/sys/"],
         );
     }
 }

@@ -106,7 +106,7 @@ $ belljar template check
 valid: 1 templates
 
 $ belljar ledger log
-     0  [TIME]  -                 operator    ledger.created       by version 0.1.0
+     0  [TIME]  -                 operator    ledger.created       created by version 0.1.0
 
 $ belljar ledger log --json
 {"actor":"operator","boot":[OWN],"cause":null,"fields":{"version":"0.1.0"},"hash":"[HASH]","index":0,"kind":"ledger.created","previous":null,"run":null,"sequence":0,"time":"[TIME]","time_unix_nano":"[NANOSECONDS]","uptime_nano":[OWN]}

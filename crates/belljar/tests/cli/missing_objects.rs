@@ -219,27 +219,27 @@ fn ledger_and_net_commands_name_the_missing_run_event_body_or_file() {
         "ledger import-trace LAB/missing",
     ]), @r##"
 $ belljar net log missing
-belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: RUN "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar net learn missing
-belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: RUN "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar ledger log --run missing
-belljar: --run "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: --run "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar ledger replay missing
-belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: RUN "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar ledger receipt missing
-belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: RUN "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar ledger export --run missing
-belljar: --run "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: --run "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar ledger show 999
@@ -247,7 +247,7 @@ belljar: there is no event "999"; the ledger has 5 events
 [exit 2]
 
 $ belljar ledger show missing/1
-belljar: ID "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+belljar: ID "missing": no such run; list the runs with `belljar ledger log --kind run.created`
 [exit 2]
 
 $ belljar ledger show x

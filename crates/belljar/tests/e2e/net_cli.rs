@@ -170,7 +170,7 @@ fn net_log_prints_one_line_per_request() {
         "deny   DNS A evil  no-rule: no rule names it",
         "deny   DELETE https://api.example.comevil  method: not this one",
         "ALARM  placeholder-elsewhere: evil",
-        "spent  run: 12 tokens, 30 in all",
+        "spent  run: 12 tokens, 30 in total",
     ]
     .map(|line| format!("{start}{line}"));
     assert_eq!(lines, expect);

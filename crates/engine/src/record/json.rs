@@ -1,4 +1,4 @@
-//! An event as JSON, for `--json` and `export`.
+//! Converts ledger events to JSON, for `--json` and `belljar ledger export`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,8 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::moment;
 
-/// One event, whole. Numbers that JavaScript would round are texts where they are moments.
+/// Returns a ledger event with all its fields as JSON. Timestamps in nanoseconds are strings, because
+/// JavaScript would round the numbers.
 pub fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
     let fields: Map<String, Json> = entry
         .fields
@@ -31,12 +32,12 @@ pub fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
     })
 }
 
-/// A body as an event names it.
+/// Returns the reference to a body as JSON: hash, size, and whether the ledger keeps the content.
 pub fn body(body: &Body) -> Json {
     json!({ "hash": body.hash(), "size": body.size(), "kept": body.is_kept() })
 }
 
-/// Bytes that need not be text.
+/// Returns bytes as a JSON object with their base64 encoding, since they may not be UTF-8.
 pub fn bytes(bytes: &[u8]) -> Json {
     json!({ "base64": STANDARD.encode(bytes) })
 }
@@ -47,13 +48,13 @@ fn field(kind: &str, name: &str, value: &Value) -> Json {
         Value::Bytes(content) => bytes(content),
         Value::Number(number) => json!(number),
         Value::Truth(truth) => json!(truth),
-        // A list of hashes is one of bytes to the format; here it is known what they are.
+        // The ledger format stores a list of hashes as a list of byte strings.
         Value::List(items) if (kind, name) == ("ledger.redacted", "bodies") => {
             items.iter().map(|item| json!(hex::encode(item))).collect()
         }
         Value::List(items) => items.iter().map(|item| text_or_bytes(item)).collect(),
         Value::Hash(hash) => json!(hash),
-        Value::Body(named) => body(named),
+        Value::Body(reference) => body(reference),
     }
 }
 
@@ -67,7 +68,7 @@ mod tests {
     use belljar_ledger::{Actor, Fields, Moment};
 
     #[test]
-    fn every_type_of_value_has_its_form() {
+    fn event_json_encodes_every_type_of_value() {
         let mut fields = Fields::default();
         let hash = Digest::of(&[b"x"]);
         let content = Body::hash_of(b"content").unwrap();
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn redacted_bodies_are_named_by_their_digits() {
+    fn hashes_of_redacted_bodies_are_written_in_hexadecimal() {
         let value = Value::List(vec![[b'a'; 32].to_vec()]);
         assert_eq!(field("ledger.redacted", "bodies", &value), json!(["61".repeat(32)]));
         assert_eq!(field("run.layers", "in_force", &value), json!(["a".repeat(32)]));

@@ -1,7 +1,7 @@
-//! What happened on the network, one line each, for people and for programs.
+//! Formats network events of the ledger as log lines, for people and as JSON.
 //!
-//! Names, paths, methods, reasons and details are chosen by a box or by a server, so they come
-//! out in a form that only draws.
+//! A box or a server chooses names, paths, methods, reasons and details. Lines for people therefore
+//! have control characters in these texts escaped.
 
 use belljar_ledger::{
     AlarmRaised, BudgetSpent, DnsDecided, Entry, Event, Reader, RequestDecided, RequestFinished,
@@ -15,32 +15,33 @@ use super::sentences::{list, short, size};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::moment;
 
-/// One line of the log.
+/// One line of `belljar net log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerLine {
-    /// Of the event that the line is about.
+    /// The index of the event that the line shows.
     pub index: u64,
-    /// Nanoseconds since 1970.
+    /// The time of the event, in nanoseconds since 1970.
     pub time: u64,
     pub run: Option<RunId>,
     pub about: About,
 }
 
-/// What a line is about.
+/// The network event that a log line shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     Denied(RequestDecided),
-    /// Allowed, and nobody has said yet how it went.
+    /// A request that was allowed and has no recorded outcome yet.
     Open(RequestDecided),
     Finished(RequestDecided, RequestFinished),
+    /// A DNS query that was denied.
     Name(DnsDecided),
     Alarm(AlarmRaised),
     Budget(BudgetSpent),
 }
 
 impl LedgerLine {
-    /// The line that an event begins; `None` for events that have none. A request that was allowed is
-    /// open, until [`Self::finished`] says otherwise.
+    /// Returns the log line of an event, or `None` for an event that is not shown. An allowed request
+    /// is open until [`Self::finished`] adds its outcome.
     pub fn of(index: u64, entry: &Entry) -> Option<Self> {
         let event = Event::read(&entry.kind, &entry.fields).ok()?;
         let about = if let Event::RequestDecided(request) = event {
@@ -49,7 +50,7 @@ impl LedgerLine {
                 _ => About::Denied(request),
             }
         } else if let Event::DnsDecided(dns) = event {
-            // Names that may be asked for show in the requests to them.
+            // Allowed names are visible in the requests to them.
             if dns.verdict == "allow" {
                 return None;
             }
@@ -64,7 +65,7 @@ impl LedgerLine {
         Some(Self { index, time: entry.moment.time, run: entry.run, about })
     }
 
-    /// The same line, once it is known how the request went.
+    /// Adds the outcome of the request to its log line.
     pub fn finished(self, outcome: &Entry) -> Self {
         match (self.about, Event::read(&outcome.kind, &outcome.fields)) {
             (About::Open(request), Ok(Event::RequestFinished(outcome))) => {
@@ -78,7 +79,7 @@ impl LedgerLine {
         matches!(self.about, About::Open(_))
     }
 
-    /// Whether something was denied, or an attacker was at work.
+    /// Whether the line shows a denied request, a denied DNS query or an alarm.
     pub const fn is_denied(&self) -> bool {
         matches!(self.about, About::Denied(_) | About::Name(_) | About::Alarm(_))
     }
@@ -86,17 +87,18 @@ impl LedgerLine {
     pub fn text(&self, colour: bool) -> String {
         let time = moment::readable(self.time);
         let run = self.run.map_or_else(String::new, |run| run.to_string());
-        let run = run.get(..RUN).unwrap_or("-");
+        let run = run.get(..RUN_WIDTH).unwrap_or("-");
         let (verdict, shade) = self.verdict();
-        let what = self.what();
+        let description = self.description();
         if !colour {
-            return format!("{time}  {run:<RUN$}  {verdict:<5}  {what}\n");
+            return format!("{time}  {run:<RUN_WIDTH$}  {verdict:<5}  {description}\n");
         }
         format!(
-            "\x1b[2m{time}\x1b[0m  \x1b[2m{run:<RUN$}\x1b[0m  {shade}{verdict:<5}\x1b[0m  {what}\n"
+            "\x1b[2m{time}\x1b[0m  \x1b[2m{run:<RUN_WIDTH$}\x1b[0m  {shade}{verdict:<5}\x1b[0m  {description}\n"
         )
     }
 
+    /// Returns the verdict of the line and the escape sequence of its color.
     fn verdict(&self) -> (&'static str, &'static str) {
         match &self.about {
             About::Open(_) | About::Finished(..) => ("allow", "\x1b[32m"),
@@ -106,31 +108,37 @@ impl LedgerLine {
         }
     }
 
-    fn what(&self) -> String {
+    fn description(&self) -> String {
         match &self.about {
             About::Denied(request) => {
                 format!("{}  {}{}", target(request), short(&request.reason), rule(&request.rule))
             }
             About::Open(request) => {
-                format!("{}  open{}", target(request), means(request))
+                format!("{}  open{}", target(request), rule_and_secrets(request))
             }
             About::Finished(request, outcome) => {
-                format!("{}  {}{}", target(request), went(outcome), means(request))
+                format!(
+                    "{}  {}{}",
+                    target(request),
+                    outcome_text(outcome),
+                    rule_and_secrets(request)
+                )
             }
             About::Name(dns) => {
-                let (query, name, why) = (short(&dns.query), short(&dns.name), short(&dns.reason));
-                format!("DNS {query} {name}  {why}{}", rule(&dns.rule))
+                let (query, name, reason) =
+                    (short(&dns.query), short(&dns.name), short(&dns.reason));
+                format!("DNS {query} {name}  {reason}{}", rule(&dns.rule))
             }
             About::Alarm(alarm) => format!("{}: {}", short(&alarm.alarm), short(&alarm.detail)),
             About::Budget(budget) => {
                 let (name, unit) = (short(&budget.budget), short(&budget.unit));
-                format!("{name}: {} {unit}, {} in all", budget.amount, budget.total)
+                format!("{name}: {} {unit}, {} in total", budget.amount, budget.total)
             }
         }
     }
 
     pub fn json(&self) -> Value {
-        let mut told = match &self.about {
+        let mut line = match &self.about {
             About::Denied(request) => request_json(request, "denied", None),
             About::Open(request) => request_json(request, "open", None),
             About::Finished(request, outcome) => request_json(request, "finished", Some(outcome)),
@@ -145,16 +153,16 @@ impl LedgerLine {
                 "type": "budget", "budget": budget, "unit": unit, "amount": amount, "total": total,
             }),
         };
-        if let Some(told) = told.as_object_mut() {
-            told.insert("index".to_owned(), self.index.into());
-            told.insert("time".to_owned(), moment::rfc3339(self.time).into());
-            told.insert("run".to_owned(), json!(self.run));
+        if let Some(line) = line.as_object_mut() {
+            line.insert("index".to_owned(), self.index.into());
+            line.insert("time".to_owned(), moment::rfc3339(self.time).into());
+            line.insert("run".to_owned(), json!(self.run));
         }
-        told
+        line
     }
 }
 
-/// The line that an event begins. Only events that may have one are read.
+/// Reads an event and returns its log line, or `None` if events of this kind are not shown.
 pub fn begun(reader: &Reader, row: &Row) -> Result<Option<LedgerLine>, EngineError> {
     let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
     if !kinds.contains(&row.kind.as_str()) {
@@ -163,7 +171,7 @@ pub fn begun(reader: &Reader, row: &Row) -> Result<Option<LedgerLine>, EngineErr
     Ok(LedgerLine::of(row.index, &read(reader, row)?))
 }
 
-/// With how it went, if that is known.
+/// Adds the outcome of an open request to its log line, if the ledger has the outcome.
 pub fn with_outcome(reader: &Reader, line: LedgerLine) -> Result<LedgerLine, EngineError> {
     if !line.is_open() {
         return Ok(line);
@@ -175,8 +183,8 @@ pub fn with_outcome(reader: &Reader, line: LedgerLine) -> Result<LedgerLine, Eng
     }
 }
 
-/// So much of a run's id is enough on a line, and for `net log RUN`.
-const RUN: usize = 10;
+/// The number of characters of a run id on a log line. `net log RUN` accepts an id of this length.
+const RUN_WIDTH: usize = 10;
 
 fn request_json(request: &RequestDecided, state: &str, outcome: Option<&RequestFinished>) -> Value {
     let RequestDecided {
@@ -211,7 +219,7 @@ fn request_json(request: &RequestDecided, state: &str, outcome: Option<&RequestF
     })
 }
 
-/// Method and place, the port where it is not the usual one.
+/// Returns the method and URL of a request. The port is left out if it is the default of the scheme.
 pub fn target(request: &RequestDecided) -> String {
     let (method, scheme, host, path) = (
         short(&request.method),
@@ -219,12 +227,13 @@ pub fn target(request: &RequestDecided) -> String {
         short(&request.host),
         short(&request.path),
     );
-    let usual = matches!((request.scheme.as_str(), request.port), ("https", 443) | ("http", 80));
-    let port = if usual { String::new() } else { format!(":{}", request.port) };
+    let is_default =
+        matches!((request.scheme.as_str(), request.port), ("https", 443) | ("http", 80));
+    let port = if is_default { String::new() } else { format!(":{}", request.port) };
     format!("{method} {scheme}://{host}{port}{path}")
 }
 
-fn went(outcome: &RequestFinished) -> String {
+fn outcome_text(outcome: &RequestFinished) -> String {
     let how = match (&outcome.error, outcome.status) {
         (Some(error), Some(status)) => format!("{status}, {}", short(error)),
         (Some(error), None) => short(error),
@@ -235,8 +244,8 @@ fn went(outcome: &RequestFinished) -> String {
     format!("{how}  out {sent}, in {received}, {}", moment::duration(outcome.micros))
 }
 
-/// By which rule and with which secrets.
-fn means(request: &RequestDecided) -> String {
+/// Returns the rule that allowed a request and the secrets that were sent with it, as text.
+fn rule_and_secrets(request: &RequestDecided) -> String {
     let secrets = match request.secrets.as_slice() {
         [] => String::new(),
         secrets => format!("  secret {}", list(secrets)),

@@ -1,8 +1,8 @@
-//! A run as a trace of OpenTelemetry, in the JSON mapping of OTLP.
+//! Converts the events of a run to an OpenTelemetry trace, in the JSON encoding of OTLP.
 //!
-//! Pure. The run is the root span; an intent and its outcome are a span below it; every other event
-//! is an event of the span that its cause belongs to, or of the root. Spans that were brought in from
-//! elsewhere go out under the ids that they came with.
+//! The module does no I/O. The run is the root span. An intent and its outcome are a child span of the
+//! root. Every other event becomes a span event of the span that its cause belongs to, or of the root.
+//! Spans that were imported from another system are exported with their original ids.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_ledger::{Digest, Entry, Event, TraceSpan, Value, closes, opens};
 use serde_json::{Value as Json, json};
 
-/// One event with its place and its hash.
+/// A ledger event with its index and hash.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     pub index: u64,
@@ -19,7 +19,7 @@ pub struct Recorded {
     pub entry: Entry,
 }
 
-/// A span in the making.
+/// A span that is being built from the events of a run.
 #[derive(Debug)]
 struct Span<'a> {
     begin: &'a Recorded,
@@ -27,19 +27,19 @@ struct Span<'a> {
     events: Vec<Json>,
 }
 
-// From opentelemetry/proto/trace/v1/trace.proto.
+// Constants of opentelemetry/proto/trace/v1/trace.proto.
 const KIND_INTERNAL: u32 = 1;
 const KIND_CLIENT: u32 = 3;
 const STATUS_OK: u32 = 1;
 const STATUS_ERROR: u32 = 2;
 
-/// The trace of one run, or of spans that belong to none. `None` when there is nothing to tell.
+/// Returns the OTLP trace of one run, or of imported spans without a run. `None` if there is no span.
 pub fn trace(events: &[Recorded]) -> Option<Json> {
-    let mut spans: Vec<Json> = events.iter().filter_map(brought_in).collect();
+    let mut spans: Vec<Json> = events.iter().filter_map(imported_span).collect();
     if let Some(run) = events.first().and_then(|first| first.entry.run) {
         let trace: String = hex::encode(Digest::of(&[run.to_string().as_bytes()]).as_bytes());
         let trace = trace.get(..32).unwrap_or_default();
-        spans.splice(0..0, own(trace, events));
+        spans.splice(0..0, run_spans(trace, events));
     }
     if spans.is_empty() {
         return None;
@@ -55,23 +55,23 @@ pub fn trace(events: &[Recorded]) -> Option<Json> {
     ]}))
 }
 
-/// The spans of the run itself, the root first.
-fn own(trace: &str, events: &[Recorded]) -> Vec<Json> {
+/// Returns the spans that Belljar recorded for a run, the root span first.
+fn run_spans(trace: &str, events: &[Recorded]) -> Vec<Json> {
     let mut spans: Vec<Span<'_>> = Vec::new();
-    // Which span an event belongs to, by its index.
-    let mut places: HashMap<u64, usize> = HashMap::new();
+    // Maps the index of an event to the position of its span.
+    let mut positions: HashMap<u64, usize> = HashMap::new();
     for event in events {
         let is_first = spans.is_empty();
-        let cause = event.entry.cause.and_then(|cause| places.get(&cause)).copied();
-        let place = cause.unwrap_or(0);
+        let cause = event.entry.cause.and_then(|cause| positions.get(&cause)).copied();
+        let position = cause.unwrap_or(0);
         if is_first || opens_span(event) {
-            places.insert(event.index, spans.len());
+            positions.insert(event.index, spans.len());
             spans.push(Span { begin: event, end: None, events: Vec::new() });
             continue;
         }
-        places.insert(event.index, place);
-        let Some(span) = spans.get_mut(place) else { continue };
-        let is_cause = event.entry.cause == Some(span.begin.index) || place == 0;
+        positions.insert(event.index, position);
+        let Some(span) = spans.get_mut(position) else { continue };
+        let is_cause = event.entry.cause == Some(span.begin.index) || position == 0;
         if is_cause && span.end.is_none() && closes(&event.entry.kind, &span.begin.entry.kind) {
             span.end = Some(event);
         } else if event.entry.kind != "trace.span" {
@@ -80,19 +80,19 @@ fn own(trace: &str, events: &[Recorded]) -> Vec<Json> {
     }
     let root = spans.first().map(|span| span_id(span.begin)).unwrap_or_default();
     let last = events.iter().map(|event| event.entry.moment.time).max().unwrap_or(0);
-    let is_root = |place: usize| place == 0;
+    let is_root = |position: usize| position == 0;
     spans
         .into_iter()
         .enumerate()
-        .map(|(place, span)| {
-            let parent = if is_root(place) { "" } else { root.as_str() };
-            let unfinished = if is_root(place) { last } else { span.begin.entry.moment.time };
-            finished(trace, parent, span, unfinished)
+        .map(|(position, span)| {
+            let parent = if is_root(position) { "" } else { root.as_str() };
+            let unfinished = if is_root(position) { last } else { span.begin.entry.moment.time };
+            span_json(trace, parent, span, unfinished)
         })
         .collect()
 }
 
-/// Whether an event is an intent with a span of its own.
+/// Whether an event is an intent, which starts a new span.
 fn opens_span(event: &Recorded) -> bool {
     let verdict = match event.entry.fields.get("verdict") {
         Some(Value::Text(verdict)) => Some(verdict.as_str()),
@@ -101,7 +101,8 @@ fn opens_span(event: &Recorded) -> bool {
     opens(&event.entry.kind, verdict)
 }
 
-fn finished(trace: &str, parent: &str, span: Span<'_>, unfinished: u64) -> Json {
+/// Returns a span as JSON. `unfinished` is its end time if no outcome was recorded.
+fn span_json(trace: &str, parent: &str, span: Span<'_>, unfinished: u64) -> Json {
     let Span { begin, end, events } = span;
     let start = begin.entry.moment.time;
     let stop = end.map_or(unfinished, |end| end.entry.moment.time).max(start);
@@ -111,7 +112,7 @@ fn finished(trace: &str, parent: &str, span: Span<'_>, unfinished: u64) -> Json 
     }
     attributes.extend(conventions(begin, end));
     let kind = if begin.entry.kind == "request.decided" { KIND_CLIENT } else { KIND_INTERNAL };
-    let mut told = json!({
+    let mut json = json!({
         "traceId": trace,
         "spanId": span_id(begin),
         "name": name(begin),
@@ -122,15 +123,15 @@ fn finished(trace: &str, parent: &str, span: Span<'_>, unfinished: u64) -> Json 
         "events": events,
         "status": status(end),
     });
-    if let (false, Some(told)) = (parent.is_empty(), told.as_object_mut()) {
-        told.insert("parentSpanId".to_owned(), json!(parent));
+    if let (false, Some(fields)) = (parent.is_empty(), json.as_object_mut()) {
+        fields.insert("parentSpanId".to_owned(), json!(parent));
     }
-    told
+    json
 }
 
 fn status(end: Option<&Recorded>) -> Json {
     let error = |message: &str| json!({ "code": STATUS_ERROR, "message": message });
-    let Some(end) = end else { return error("its outcome is not recorded") };
+    let Some(end) = end else { return error("the outcome is not recorded") };
     match Event::read(&end.entry.kind, &end.entry.fields) {
         Ok(Event::RunEnded(run)) if run.exit == Some(0) => json!({ "code": STATUS_OK }),
         Ok(Event::RunEnded(run)) => error(&run.reason),
@@ -157,7 +158,7 @@ fn name(begin: &Recorded) -> String {
     }
 }
 
-/// What other tools look for under names of their own.
+/// Returns the attributes of a request under the names of the OpenTelemetry semantic conventions.
 fn conventions(begin: &Recorded, end: Option<&Recorded>) -> Vec<Json> {
     let Ok(Event::RequestDecided(request)) = Event::read(&begin.entry.kind, &begin.entry.fields)
     else {
@@ -184,29 +185,30 @@ fn span_event(event: &Recorded) -> Json {
     })
 }
 
-/// Eight bytes that no other event has, and that are the same whenever it is exported.
+/// Returns the span id of an event: the first eight bytes of its hash, the same in every export.
 fn span_id(begin: &Recorded) -> String {
     hex::encode(begin.hash.as_bytes().get(..8).unwrap_or_default())
 }
 
 fn attributes(event: &Recorded) -> Vec<Json> {
     let kind = event.entry.kind.as_str();
-    let about = |name: &str| format!("belljar.{kind}.{name}");
+    let key = |name: &str| format!("belljar.{kind}.{name}");
     let mut all = vec![
-        attribute(&about("index"), &integer(event.index)),
-        attribute(&about("actor"), &string(event.entry.actor.name())),
+        attribute(&key("index"), &integer(event.index)),
+        attribute(&key("actor"), &string(event.entry.actor.name())),
     ];
     for (name, value) in event.entry.fields.iter() {
-        all.push(attribute(&about(name), &any(value)));
+        all.push(attribute(&key(name), &any_value(value)));
         if let Value::Body(body) = value {
-            all.push(attribute(&about(&format!("{name}.size")), &integer(body.size())));
+            all.push(attribute(&key(&format!("{name}.size")), &integer(body.size())));
         }
     }
     all
 }
 
-/// A span of another system, as it was.
-fn brought_in(event: &Recorded) -> Option<Json> {
+/// Returns a span that was imported from another system with its original ids, or `None` for
+/// other events.
+fn imported_span(event: &Recorded) -> Option<Json> {
     let Ok(Event::TraceSpan(span)) = Event::read(&event.entry.kind, &event.entry.fields) else {
         return None;
     };
@@ -217,7 +219,7 @@ fn brought_in(event: &Recorded) -> Option<Json> {
         _ => 0,
     };
     let message = status.split_once(": ").map_or("", |(_, message)| message);
-    let mut told = json!({
+    let mut json = json!({
         "traceId": trace,
         "spanId": span,
         "name": name,
@@ -227,17 +229,17 @@ fn brought_in(event: &Recorded) -> Option<Json> {
         "attributes": attributes(event),
         "status": { "code": code, "message": message },
     });
-    if let (Some(parent), Some(told)) = (parent, told.as_object_mut()) {
-        told.insert("parentSpanId".to_owned(), json!(parent));
+    if let (Some(parent), Some(fields)) = (parent, json.as_object_mut()) {
+        fields.insert("parentSpanId".to_owned(), json!(parent));
     }
-    Some(told)
+    Some(json)
 }
 
 fn attribute(key: &str, value: &Json) -> Json {
     json!({ "key": key, "value": value })
 }
 
-fn any(value: &Value) -> Json {
+fn any_value(value: &Value) -> Json {
     match value {
         Value::Text(text) => string(text),
         Value::Bytes(bytes) => json!({ "bytesValue": STANDARD.encode(bytes) }),
@@ -261,7 +263,7 @@ fn string(text: &str) -> Json {
     json!({ "stringValue": text })
 }
 
-/// 64 bits are a text in JSON; what is beyond their sign is no integer to OTLP.
+/// Returns a number as an OTLP value. OTLP integers are signed, so a larger number becomes a string.
 fn integer(number: u64) -> Json {
     match i64::try_from(number) {
         Ok(number) => json!({ "intValue": number.to_string() }),

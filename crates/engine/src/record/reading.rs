@@ -1,4 +1,4 @@
-//! Reads events of the ledger, and finds runs in it.
+//! Reads events from the ledger and finds runs by id, prefix or name.
 
 use anyhow::anyhow;
 use belljar_ledger::{Entry, Event, Query, Reader, Row};
@@ -7,8 +7,8 @@ use belljar_model::RunId;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::store::Store;
 
-/// The run of this id, beginning of an id, or name. The ledger remembers runs whose own directory is
-/// long gone. `flag` is what errors call the name.
+/// Finds a run by its id, a prefix of its id, or its name. The ledger also knows runs whose directory
+/// was removed. `flag` is the command-line option that errors mention.
 pub fn find_run(
     store: &Store,
     reader: &Reader,
@@ -19,18 +19,18 @@ pub fn find_run(
         .runs()
         .kind(ErrorKind::Broken)?
         .iter()
-        .filter(|run| run.record.name.as_ref().is_some_and(|own| own.as_str() == name))
+        .filter(|run| run.record.name.as_ref().is_some_and(|run_name| run_name.as_str() == name))
         .map(|run| run.id())
         .collect();
-    let begun =
+    let by_prefix =
         if name.len() >= 4 { reader.find_run(name).kind(ErrorKind::Broken)? } else { Vec::new() };
-    match (begun.as_slice(), named.iter().max()) {
+    match (by_prefix.as_slice(), named.iter().max()) {
         ([run], None) => Ok(*run),
         ([], Some(newest)) => in_ledger(reader, *newest),
         ([], None) => named_in_ledger(reader, flag, name),
         ([run], Some(newest)) if run == newest || run.to_string() == name => Ok(*run),
         (many, _) => Err(invalid(format!(
-            "{flag} {name:?}: this is the beginning of {} run ids or a name; write more of it",
+            "{flag} {name:?} is ambiguous: it is a prefix of {} run ids or also a name; use a longer prefix",
             many.len()
         ))),
     }
@@ -43,7 +43,7 @@ fn in_ledger(reader: &Reader, run: RunId) -> Result<RunId, EngineError> {
     }
 }
 
-/// The newest run of this name that the ledger knows.
+/// Returns the newest run in the ledger with this name.
 fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, EngineError> {
     let mut query = Query { kind: Some("run.created".to_owned()), ..newest(CHUNK) };
     loop {
@@ -59,22 +59,23 @@ fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Eng
         }
         let Some(last) = rows.last() else {
             return Err(invalid(format!(
-                "{flag} {name:?}: there is no such run; `belljar ledger log --kind run.created` lists them"
+                "{flag} {name:?}: no such run; list the runs with `belljar ledger log --kind run.created`"
             )));
         };
         query.before = Some(last.index);
     }
 }
 
-/// So many events are asked for at once.
+/// The number of events that are read from the ledger at once.
 const CHUNK: usize = 1024;
 
-/// The newest events.
+/// Returns a query for the newest events of the ledger, newest first.
 pub fn newest(limit: usize) -> Query {
     Query { newest_first: true, limit: Some(limit), ..Query::default() }
 }
 
-/// Shows every event that fits, in its order, without holding all of them.
+/// Calls `show` for every event that matches the query, until it returns `false`. Events are read in
+/// chunks, so that a large ledger does not fill the memory.
 pub fn each(
     reader: &Reader,
     mut query: Query,
@@ -97,15 +98,15 @@ pub fn each(
     }
 }
 
-/// The event of a row, checked.
+/// Reads the event of an index row and verifies its hash.
 pub fn read(reader: &Reader, row: &Row) -> Result<Entry, EngineError> {
     reader.read(row).map_err(|error| damaged(&anyhow!(error)))
 }
 
-/// An error that says what helps against a damaged ledger.
+/// Adds the commands that help with a damaged ledger to an error.
 pub fn damaged(error: &anyhow::Error) -> EngineError {
     let error = anyhow!(
-        "{error:#}; `belljar ledger verify` says what is wrong, `belljar ledger mend` goes on after it"
+        "{error:#}; run `belljar ledger verify` to see the damage, then `belljar ledger mend` to continue after it"
     );
     EngineError::new(ErrorKind::Broken, error)
 }

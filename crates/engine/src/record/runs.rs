@@ -1,4 +1,4 @@
-//! Runs as the ledger knows them: also those without a directory of their own.
+//! Lists the runs of the ledger, including runs whose directory was removed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use super::reading::{each, read};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 
-/// Which runs a list shows.
+/// The purposes of the runs that a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purposes(Vec<Purpose>);
 
@@ -25,36 +25,36 @@ impl Purposes {
         Self::of(Purpose::ALL)
     }
 
-    /// Whether a run is shown. Runs of 0.1 name no purpose and count as `run`.
+    /// Whether a run with this purpose is shown. Runs of version 0.1 have no purpose and count as `run`.
     pub fn include(&self, purpose: Option<Purpose>) -> bool {
         self.0.contains(&purpose.unwrap_or(Purpose::Run))
     }
 }
 
-/// What a user started. Boxes that Belljar starts on the way are left out.
+/// The purposes of runs that a user started. Runs that Belljar starts for its own work are left out.
 impl Default for Purposes {
     fn default() -> Self {
         Self::of(Purpose::ALL.into_iter().filter(|purpose| purpose.is_started_by_user()))
     }
 }
 
-/// A run of the ledger.
+/// A run as recorded in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedRun {
     pub id: RunId,
     pub name: Option<String>,
-    /// Nanoseconds since 1970.
+    /// The time of creation, in nanoseconds since 1970.
     pub created: u64,
-    /// `None` for runs of 0.1.
+    /// The purpose of the run; `None` for runs of version 0.1.
     pub purpose: Option<Purpose>,
     pub template: String,
     pub mode: String,
     pub workspace: Option<PathBuf>,
-    /// The reason of its end, or `failed`; `None` if no end is recorded.
+    /// The reason why the run ended, or `failed` if it did not start; `None` if no end is recorded.
     pub end: Option<String>,
 }
 
-/// Opens the ledger for reading; `None` if there is none yet.
+/// Opens the ledger for reading; `None` if the ledger does not exist yet.
 pub fn reader(state: &Scoped) -> Result<Option<Reader>, ReaderError> {
     match Reader::open(&LedgerPaths::under(state.home())) {
         Err(ReaderError::None { .. }) => Ok(None),
@@ -62,7 +62,7 @@ pub fn reader(state: &Scoped) -> Result<Option<Reader>, ReaderError> {
     }
 }
 
-/// The runs of these purposes, newest first.
+/// Returns the runs in the ledger that have one of these purposes, newest first.
 pub fn list(reader: &Reader, purposes: &Purposes) -> Result<Vec<RecordedRun>, EngineError> {
     let mut all = Vec::new();
     let query = Query { newest_first: true, ..created_events() };
@@ -87,7 +87,7 @@ pub fn list(reader: &Reader, purposes: &Purposes) -> Result<Vec<RecordedRun>, En
     Ok(all)
 }
 
-/// The newest run of these purposes; `None` if there is none.
+/// Returns the newest run in the ledger that has one of these purposes.
 pub fn newest(reader: &Reader, purposes: &Purposes) -> Result<Option<RunId>, EngineError> {
     let mut found = None;
     let query = Query { newest_first: true, ..created_events() };
@@ -101,12 +101,12 @@ pub fn newest(reader: &Reader, purposes: &Purposes) -> Result<Option<RunId>, Eng
     Ok(found)
 }
 
-/// The purposes of runs, each read once.
+/// A cache of the purposes of runs, each read from the ledger once.
 #[derive(Debug, Default)]
 pub struct KnownPurposes(BTreeMap<RunId, Option<Purpose>>);
 
 impl KnownPurposes {
-    /// The purpose of a run; `None` if the ledger does not name it.
+    /// Returns the purpose of a run; `None` if the ledger does not record it.
     pub fn of(&mut self, reader: &Reader, run: RunId) -> Result<Option<Purpose>, EngineError> {
         if let Some(known) = self.0.get(&run) {
             return Ok(*known);
@@ -123,7 +123,7 @@ fn created_events() -> Query {
     Query { kind: Some("run.created".to_owned()), ..Query::default() }
 }
 
-/// The event that begins a run, with its time.
+/// Reads the `run.created` event of a row, with its time; `None` for events of other kinds.
 fn created(reader: &Reader, row: &Row) -> Result<Option<(RunCreated, u64)>, EngineError> {
     let entry = read(reader, row)?;
     Ok(match Event::read(&entry.kind, &entry.fields) {
@@ -160,9 +160,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_purposes_are_those_of_a_user_and_no_purpose_counts_as_run() {
+    fn default_purposes_are_those_of_users_and_a_missing_purpose_counts_as_run() {
         let shown = |purposes: &Purposes| -> Vec<Purpose> {
-            Purpose::ALL.into_iter().filter(|it| purposes.include(Some(*it))).collect()
+            Purpose::ALL.into_iter().filter(|purpose| purposes.include(Some(*purpose))).collect()
         };
         let default = Purposes::default();
         assert_eq!(shown(&default), [Purpose::Run, Purpose::Call, Purpose::Box]);

@@ -1,7 +1,7 @@
-//! An event in words, on one line.
+//! Describes ledger events in English, each on one line.
 //!
-//! Pure. Whatever a box, a server or a file name could have chosen comes out in a form that only
-//! draws, and so short that one event cannot push the others off the screen.
+//! The module does no I/O. Texts that a box, a server or a file name could have chosen have their
+//! control characters escaped, and long texts are cut so that every description fits on a line.
 
 use belljar_ledger::{
     Body, Digest, Entry, Event, Fields, RequestDecided, RequestFinished, RunCreated, RunEnded,
@@ -11,16 +11,16 @@ use belljar_model::display;
 
 use crate::moment;
 
-/// The essence of an event. Its kind is said elsewhere on the line.
+/// Describes an event on one line. The caller prints the kind of the event next to the description.
 pub fn words(entry: &Entry) -> String {
     match Event::read(&entry.kind, &entry.fields) {
         Ok(event) => known(&event),
-        // A newer version wrote it, or somebody who is not Belljar.
+        // A newer version of Belljar or another program wrote the event.
         Err(_) => unknown(&entry.fields),
     }
 }
 
-/// A value whole, in one safe line.
+/// Returns the complete value of an event field as one line without control characters.
 pub fn value(value: &Value) -> String {
     match value {
         Value::Text(text) => display::safe(text),
@@ -35,9 +35,9 @@ pub fn value(value: &Value) -> String {
     }
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes with a unit: `1.5 KiB`.
 pub fn size(bytes: u64) -> String {
-    let mut told = format!("{bytes} B");
+    let mut text = format!("{bytes} B");
     for (unit, shift) in
         [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50), ("EiB", 60)]
     {
@@ -45,12 +45,12 @@ pub fn size(bytes: u64) -> String {
             break;
         }
         let tenths = (u128::from(bytes) * 10) >> shift;
-        told = format!("{}.{} {unit}", tenths / 10, tenths % 10);
+        text = format!("{}.{} {unit}", tenths / 10, tenths % 10);
     }
-    told
+    text
 }
 
-/// The first digits of a hash: enough for a person, and for `get`.
+/// Returns the first 12 digits of a hash, which `belljar ledger get` accepts as a prefix.
 pub fn brief(hash: &Digest) -> String {
     hash.to_string().chars().take(12).collect()
 }
@@ -61,24 +61,24 @@ fn known(event: &Event) -> String {
         Event::RunLayers(layers) => in_force(layers),
         Event::RunWeakened(weakened) => format!("without {}", short(&weakened.layer)),
         Event::RunExec(exec) => short(&exec.program),
-        Event::BoxExec(exec) => format!("{} for user {}", short(&exec.program), exec.uid),
-        Event::RunLimit(limit) => format!("over the limit of {}", short(&limit.limit)),
+        Event::BoxExec(exec) => format!("{} as user {}", short(&exec.program), exec.uid),
+        Event::RunLimit(limit) => format!("limit exceeded: {}", short(&limit.limit)),
         Event::RunEnded(run) => ended(run),
         Event::RunFailed(failed) => short(&failed.error),
         Event::WorkspaceChanged(changed) => format!("{} changed", files(changed.files)),
-        Event::WorkspaceApplying(applying) => format!("{} to take over", files(applying.files)),
+        Event::WorkspaceApplying(applying) => format!("about to apply {}", files(applying.files)),
         Event::WorkspaceApplied(done) => applied(done),
-        Event::WorkspaceDiscarded(_) => "changes thrown away".to_owned(),
+        Event::WorkspaceDiscarded(_) => "changes discarded".to_owned(),
         Event::PolicyLoaded(policy) => {
             format!("{} {} ({})", short(&policy.scope), short(&policy.file), brief(&policy.hash))
         }
         Event::DoctorChecked(doctor) => {
-            let what = if doctor.proved { "proved" } else { "examined" };
-            format!("{what}: {} good, {} not", doctor.passed, doctor.failed)
+            let attacks = if doctor.proved { ", attack tests included" } else { "" };
+            format!("{} checks passed, {} failed{attacks}", doctor.passed, doctor.failed)
         }
         Event::DnsDecided(dns) => {
-            let why = why(&dns.reason, dns.rule.as_deref());
-            format!("{} {} {}{why}", short(&dns.verdict), short(&dns.query), short(&dns.name))
+            let reason = reason_and_rule(&dns.reason, dns.rule.as_deref());
+            format!("{} {} {}{reason}", short(&dns.verdict), short(&dns.query), short(&dns.name))
         }
         Event::RequestDecided(request) => decided(request),
         Event::RequestFinished(request) => finished(request),
@@ -95,47 +95,52 @@ fn known(event: &Event) -> String {
         Event::SecretRemoved(secret) => short(&secret.name),
         Event::SkillSaved(skill) => {
             let (name, state, by) = (short(&skill.name), short(&skill.state), short(&skill.by));
-            format!("{name} {} {state}, by {by}{}", brief(&skill.version), wants(&skill.wants))
+            format!(
+                "{name} {} {state}, by {by}{}",
+                brief(&skill.version),
+                requirements(&skill.wants)
+            )
         }
         Event::SkillApproved(skill) => {
             let name = short(&skill.name);
-            format!("{name} {}{}", brief(&skill.version), wants(&skill.wants))
+            format!("{name} {}{}", brief(&skill.version), requirements(&skill.wants))
         }
         Event::SkillRemoved(skill) => match skill.forgotten {
             true => format!("{} with its approvals", short(&skill.name)),
             false => short(&skill.name),
         },
-        Event::BoxRemoved(it) => lost(&it.name, "removed", it.unapplied.as_deref()),
-        Event::BoxDiscarded(it) => lost(&it.name, "discarded", it.unapplied.as_deref()),
-        Event::BoxRestored(it) => format!("{} ({})", short(&it.name), short(&it.what)),
-        Event::BoxSnapshot(it) => format!("{}@{}", short(&it.name), short(&it.tag)),
-        Event::BoxReset(it) => {
+        Event::BoxRemoved(event) => removal(&event.name, "removed", event.unapplied.as_deref()),
+        Event::BoxDiscarded(event) => removal(&event.name, "discarded", event.unapplied.as_deref()),
+        Event::BoxRestored(event) => format!("{} ({})", short(&event.name), short(&event.what)),
+        Event::BoxSnapshot(event) => format!("{}@{}", short(&event.name), short(&event.tag)),
+        Event::BoxReset(event) => {
             let to =
-                it.tag.as_deref().map_or_else(String::new, |tag| format!(" to {}", short(tag)));
-            lost(&it.name, &format!("reset{to}"), it.unapplied.as_deref())
+                event.tag.as_deref().map_or_else(String::new, |tag| format!(" to {}", short(tag)));
+            removal(&event.name, &format!("reset{to}"), event.unapplied.as_deref())
         }
-        Event::BoxForked(it) => {
-            let tag = it.tag.as_deref().map_or_else(String::new, |tag| format!("@{}", short(tag)));
-            format!("{} from {}{tag}", short(&it.name), short(&it.from))
+        Event::BoxForked(event) => {
+            let tag =
+                event.tag.as_deref().map_or_else(String::new, |tag| format!("@{}", short(tag)));
+            format!("{} from {}{tag}", short(&event.name), short(&event.from))
         }
-        Event::TrashEmptied(it) => list(&it.trash),
+        Event::TrashEmptied(event) => list(&event.trash),
         Event::ApiAdded(api) => format!("{} for {}", short(&api.name), list(&api.allow)),
         Event::AlarmRaised(alarm) => format!("{}: {}", short(&alarm.alarm), short(&alarm.detail)),
         Event::BudgetSpent(budget) => {
             let (name, unit) = (short(&budget.budget), short(&budget.unit));
-            format!("{name}: {} {unit}, {} in all", budget.amount, budget.total)
+            format!("{name}: {} {unit}, {} in total", budget.amount, budget.total)
         }
         Event::ApprovalAsked(asked) => short(&asked.what),
         Event::ApprovalGiven(given) => format!("{} by {}", short(&given.verdict), short(&given.by)),
         Event::ApprovalRefused(refused) => match refused.why.as_str() {
             "operator" => match &refused.by {
-                Some(by) => format!("the operator said no: {}", short(by)),
-                None => "the operator said no".to_owned(),
+                Some(by) => format!("denied by the operator: {}", short(by)),
+                None => "denied by the operator".to_owned(),
             },
-            "timeout" => "nobody answered in time".to_owned(),
-            "gone" => "whoever asked gave up".to_owned(),
-            "rules" => "the rules changed".to_owned(),
-            "nobody" => "nobody can be asked".to_owned(),
+            "timeout" => "no answer within the time limit".to_owned(),
+            "gone" => "the program stopped waiting for the answer".to_owned(),
+            "rules" => "the rules changed before the answer".to_owned(),
+            "nobody" => "no operator could be asked".to_owned(),
             other => short(other),
         },
         Event::NetworkChanged(network) => {
@@ -146,13 +151,20 @@ fn known(event: &Event) -> String {
             ];
             let counts = counts.into_iter().filter(|(count, _)| *count > 0);
             let counts: Vec<String> =
-                counts.map(|(count, what)| format!("{count} to {what}")).collect();
-            let rules = if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") };
+                counts.map(|(count, action)| format!("{count} {action}")).collect();
+            let rules = match counts.as_slice() {
+                [] => "no rules".to_owned(),
+                counts => format!("rules: {}", counts.join(", ")),
+            };
             format!("{}, {rules} ({})", short(&network.net), brief(&network.policy))
         }
         Event::AttentionSettled(settled) => short(&settled.reason),
         Event::LedgerCreated(created) => {
-            format!("by version {}{}", short(&created.version), also(created.reason.as_deref()))
+            format!(
+                "created by version {}{}",
+                short(&created.version),
+                with_note(created.reason.as_deref())
+            )
         }
         Event::LedgerRedacted(redacted) => match redacted.bodies.len() {
             1 => format!("1 body dropped: {}", short(&redacted.reason)),
@@ -160,14 +172,17 @@ fn known(event: &Event) -> String {
         },
         Event::LedgerPruned(pruned) => {
             let before = moment::readable(pruned.before_time);
-            format!("bodies of events before {} dropped ({before})", pruned.before_index)
+            format!("bodies of all events before event {} dropped ({before})", pruned.before_index)
         }
         Event::LedgerRepaired(repaired) => {
             let (what, offset, bytes) = (short(&repaired.what), repaired.offset, repaired.bytes);
-            format!("{what} (byte {offset}, {bytes} bytes){}", also(repaired.reason.as_deref()))
+            format!(
+                "{what} (byte {offset}, {bytes} bytes){}",
+                with_note(repaired.reason.as_deref())
+            )
         }
         Event::CheckpointMade(made) => format!("{} events, root {}", made.size, brief(&made.root)),
-        Event::KeyRotated(rotated) => format!("now {}", short(&rotated.new)),
+        Event::KeyRotated(rotated) => format!("new key: {}", short(&rotated.new)),
         Event::TraceSpan(span) => {
             let micros = span.end.saturating_sub(span.start) / 1000;
             format!("{}, {}, {}", short(&span.name), moment::duration(micros), short(&span.status))
@@ -175,30 +190,31 @@ fn known(event: &Event) -> String {
     }
 }
 
-fn lost(name: &str, what: &str, unapplied: Option<&str>) -> String {
-    let held = unapplied.map_or_else(String::new, |held| format!(", with {}", short(held)));
-    format!("{} {what}{held}", short(name))
+/// Describes an action on a box that removes its changes, with the changes that were not applied.
+fn removal(name: &str, action: &str, unapplied: Option<&str>) -> String {
+    let lost = unapplied.map_or_else(String::new, |lost| format!(", unapplied: {}", short(lost)));
+    format!("{} {action}{lost}", short(name))
 }
 
-fn wants(wants: &[String]) -> String {
-    if wants.is_empty() { String::new() } else { format!(", wants {}", list(wants)) }
+fn requirements(wants: &[String]) -> String {
+    if wants.is_empty() { String::new() } else { format!(", requires {}", list(wants)) }
 }
 
 fn created(run: &RunCreated) -> String {
     let name = run.name.as_ref().map_or_else(String::new, |name| format!("{}, ", short(name)));
-    let place = match &run.workspace {
+    let workspace = match &run.workspace {
         Some(path) => format!("in {}", short(path)),
         None => "without a workspace".to_owned(),
     };
     let (template, mode, net) = (short(&run.template), short(&run.mode), short(&run.net));
-    format!("{name}template {template}, {mode}, network {net}, {place}")
+    format!("{name}template {template}, {mode}, network {net}, {workspace}")
 }
 
 fn in_force(layers: &RunLayers) -> String {
     let count = layers.in_force.len();
     match layers.missing.as_slice() {
         [] => format!("{count} layers in force"),
-        missing => format!("{count} layers in force, not {}", list(missing)),
+        missing => format!("{count} layers in force; missing: {}", list(missing)),
     }
 }
 
@@ -206,20 +222,20 @@ fn ended(run: &RunEnded) -> String {
     let reason = short(&run.reason);
     let how = match (run.exit, run.signal) {
         (Some(code), _) => format!("{reason} with {code}"),
-        (None, Some(signal)) => format!("{reason} by signal {signal}"),
+        (None, Some(signal)) => format!("{reason} (signal {signal})"),
         (None, None) => reason,
     };
-    let wrote = |name: &str, body: &Option<Body>| match body {
+    let output = |name: &str, body: &Option<Body>| match body {
         Some(body) => format!(", {name} {}", size(body.size())),
         None => String::new(),
     };
-    let (out, err) = (wrote("stdout", &run.stdout), wrote("stderr", &run.stderr));
+    let (out, err) = (output("stdout", &run.stdout), output("stderr", &run.stderr));
     format!("{how} after {}{out}{err}", moment::duration(run.wall_micros))
 }
 
 fn applied(done: &WorkspaceApplied) -> String {
     let WorkspaceApplied { taken, held_back, error } = done;
-    format!("{taken} taken over, {held_back} held back{}", also(error.as_deref()))
+    format!("{taken} applied, {held_back} held back{}", with_note(error.as_deref()))
 }
 
 fn decided(request: &RequestDecided) -> String {
@@ -230,68 +246,68 @@ fn decided(request: &RequestDecided) -> String {
     let (verdict, method, scheme) =
         (short(&request.verdict), short(&request.method), short(&request.scheme));
     let (host, port, path) = (short(&request.host), request.port, short(&request.path));
-    let why = why(&request.reason, request.rule.as_deref());
-    format!("{verdict} {method} {scheme}://{host}:{port}{path}{secrets}{why}")
+    let reason = reason_and_rule(&request.reason, request.rule.as_deref());
+    format!("{verdict} {method} {scheme}://{host}:{port}{path}{secrets}{reason}")
 }
 
 fn finished(request: &RequestFinished) -> String {
     let how = match (&request.error, request.status) {
         (Some(error), _) => short(error),
         (None, Some(status)) => format!("status {status}"),
-        (None, None) => "no answer".to_owned(),
+        (None, None) => "no response".to_owned(),
     };
     let (sent, received) = (size(request.sent_bytes), size(request.received_bytes));
-    format!("{how}, sent {sent}, got {received}, {}", moment::duration(request.micros))
+    format!("{how}, sent {sent}, received {received}, {}", moment::duration(request.micros))
 }
 
-fn also(text: Option<&str>) -> String {
+fn with_note(text: Option<&str>) -> String {
     text.map_or_else(String::new, |text| format!("; {}", short(text)))
 }
 
 fn unknown(fields: &Fields) -> String {
-    let told: Vec<String> =
+    let texts: Vec<String> =
         fields.iter().map(|(name, field)| format!("{name}={}", cut(value(field)))).collect();
-    told.join(" ")
+    texts.join(" ")
 }
 
-fn why(reason: &str, rule: Option<&str>) -> String {
+fn reason_and_rule(reason: &str, rule: Option<&str>) -> String {
     let rule = rule.map_or_else(String::new, |rule| format!(", rule {}", short(rule)));
     if reason.is_empty() { rule } else { format!(" ({}{rule})", short(reason)) }
 }
 
-/// The first of many, safe.
+/// Returns the first 8 items, separated by commas, and the number of further items.
 pub fn list(items: &[String]) -> String {
     const SHOWN: usize = 8;
-    let mut told: Vec<String> = items.iter().take(SHOWN).map(short).collect();
+    let mut texts: Vec<String> = items.iter().take(SHOWN).map(short).collect();
     if items.len() > SHOWN {
-        told.push(format!("{} more", items.len() - SHOWN));
+        texts.push(format!("{} more", items.len() - SHOWN));
     }
-    told.join(", ")
+    texts.join(", ")
 }
 
 fn files(number: u64) -> String {
     if number == 1 { "1 file".to_owned() } else { format!("{number} files") }
 }
 
-/// So much of one field is enough on a line.
+/// The maximum length of one field on a line, in bytes.
 const SHORT: usize = 160;
 
-/// The beginning of a text, safe.
+/// Returns a text with control characters escaped, cut after 160 bytes.
 pub fn short(text: impl AsRef<[u8]>) -> String {
     let bytes = text.as_ref();
-    // Cut first: an escape that was cut in two would be no escape any more.
+    // Cut before escaping, so that no escape sequence is cut in two.
     let Some(start) = bytes.get(..SHORT).filter(|start| start.len() < bytes.len()) else {
         return display::safe(bytes);
     };
-    let half = start.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
-    let whole = start.get(..start.len() - half).unwrap_or_default();
+    let incomplete = start.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
+    let whole = start.get(..start.len() - incomplete).unwrap_or_default();
     format!("{}\u{2026}", display::safe(whole))
 }
 
-/// The beginning of a text that is safe already.
+/// Cuts a text whose control characters are already escaped after 160 characters.
 fn cut(text: String) -> String {
     match text.char_indices().nth(SHORT) {
-        Some((place, _)) => format!("{}\u{2026}", text.get(..place).unwrap_or_default()),
+        Some((end, _)) => format!("{}\u{2026}", text.get(..end).unwrap_or_default()),
         None => text,
     }
 }

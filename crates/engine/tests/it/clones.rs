@@ -1,4 +1,4 @@
-//! Private clones and the way back: real repositories, a real git, and real sealed boxes.
+//! Tests of private clones and of bringing work back from them, with real repositories, git and boxes.
 
 mod attacks;
 mod kinds;
@@ -17,17 +17,17 @@ use belljar_model::boxes::BoxName;
 use belljar_model::{Identity, RepoAt};
 use belljar_testkit::{commit, git, git_command, is_root, picture, write_file as write};
 
-use crate::bench::{self, Bench};
+use crate::test_engine::{self, TestEngine};
 
-/// A user's repository, a state directory, and a clone for one box.
+/// A repository of the user, an engine, and the clone of one box.
 struct Repos {
-    bench: Bench,
+    engine: TestEngine,
     top: PathBuf,
     state: Scoped,
 }
 
 impl Repos {
-    /// With one commit of two files on `main`.
+    /// Creates a user's repository with one commit of two files on `main`.
     fn new() -> Self {
         let repos = Self::empty();
         repos.write("src/lib.rs", "one\n");
@@ -36,25 +36,26 @@ impl Repos {
         repos
     }
 
+    /// Creates a user's repository without a commit.
     fn empty() -> Self {
-        let bench = Bench::new();
-        let (_, top) = belljar_box::open(bench.lab.dir()).unwrap();
+        let engine = TestEngine::new();
+        let (_, top) = belljar_box::open(engine.lab.dir()).unwrap();
         fs::create_dir(top.join("user")).unwrap();
-        let repos = Self { top, state: bench.state.clone(), bench };
+        let repos = Self { top, state: engine.state.clone(), engine };
         git(&repos.user(), &["init", "-q", "-b", "main"]);
         repos
     }
 
-    /// An engine on another state directory.
+    /// Opens an engine on another state directory.
     fn open(&self, home: &Path) -> Scoped {
-        bench::open_engine(&self.bench.lab, home).unwrap()
+        test_engine::open_engine(&self.engine.lab, home).unwrap()
     }
 
     fn user(&self) -> PathBuf {
         self.top.join("user")
     }
 
-    /// Where the box's clone is.
+    /// Returns the directory of the box's clone.
     fn repo(&self) -> PathBuf {
         self.top.join("state/repo")
     }
@@ -68,29 +69,29 @@ impl Repos {
     }
 
     fn clone(&self, uncommitted: bool) -> Cloned {
-        let (ada, name) = (ada(), boxed());
-        let wish = CloneSpec { branch: None, uncommitted, identity: &ada, name: &name };
-        self.clone_as(&self.user(), &wish).unwrap()
+        let (ada, name) = (ada(), box_name());
+        let spec = CloneSpec { branch: None, uncommitted, identity: &ada, name: &name };
+        self.clone_as(&self.user(), &spec).unwrap()
     }
 
-    fn clone_as(&self, from: &Path, wish: &CloneSpec<'_>) -> Result<Cloned, EngineError> {
-        // Root's boxes have the owner's files under an id of their own.
+    fn clone_as(&self, from: &Path, spec: &CloneSpec<'_>) -> Result<Cloned, EngineError> {
+        // Boxes of root run with a different user id, which owns the files of the clone.
         let owner = is_root().then_some((65534, 65534));
-        clone(&find_source(&self.state, from)?, wish, &self.repo(), owner)
+        clone(&find_source(&self.state, from)?, spec, &self.repo(), owner)
     }
 
     fn work(&self, at: &RepoAt) -> Option<Work> {
-        read_work(&self.state, &boxed(), at, &self.repo()).unwrap()
+        read_work(&self.state, &box_name(), at, &self.repo()).unwrap()
     }
 
-    /// Why the work cannot be had.
-    fn refusal(&self, at: &RepoAt) -> String {
-        let failure = read_work(&self.state, &boxed(), at, &self.repo()).unwrap_err();
-        format!("{failure:#}")
+    /// Returns the error of reading the box's work.
+    fn work_error(&self, at: &RepoAt) -> String {
+        let error = read_work(&self.state, &box_name(), at, &self.repo()).unwrap_err();
+        format!("{error:#}")
     }
 }
 
-fn boxed() -> BoxName {
+fn box_name() -> BoxName {
     "box".parse().unwrap()
 }
 
@@ -98,7 +99,7 @@ fn ada() -> Identity {
     "Ada Lovelace <ada@example.org>".parse().unwrap()
 }
 
-/// The work of a box, on `refs/belljar/work/NAME` of the user's repository.
+/// Copies the work of a box to `refs/belljar/work/NAME` of the user's repository.
 fn collect(
     state: &Scoped,
     name: &BoxName,
@@ -112,19 +113,20 @@ fn collect(
     Ok(work)
 }
 
-fn names(work: &Work) -> Vec<(String, &'static str)> {
+/// Returns the path and the kind of change of every file.
+fn file_changes(work: &Work) -> Vec<(String, &'static str)> {
     let name = |file: &FileChange| (file.path.display().to_string(), file.kind.name());
     work.files.iter().map(name).collect()
 }
 
 #[test]
-fn work_comes_back_as_commits_and_nothing_else_changes() {
+fn work_of_a_box_becomes_commits_and_changes_no_other_file_of_the_repository() {
     let repos = Repos::new();
     let (user, repo) = (repos.user(), repos.repo());
     let cloned = repos.clone(false);
     assert_eq!(cloned.remarks, Vec::<String>::new());
     assert_eq!((cloned.at.branch.as_str(), &cloned.at.path), ("main", &user));
-    assert!(repos.work(&cloned.at).is_none(), "nothing was done yet");
+    assert!(repos.work(&cloned.at).is_none(), "the box has no work yet");
 
     write(&repo, "src/lib.rs", "two\n");
     let first = commit(&repo, "Say two");
@@ -142,7 +144,7 @@ fn work_comes_back_as_commits_and_nothing_else_changes() {
     );
     assert_eq!(work.commits[1].oid, first);
     let expect = [("README.md", "deleted"), ("new file.txt", "added"), ("src/lib.rs", "modified")];
-    assert_eq!(names(&work), expect.map(|(path, kind)| (path.to_owned(), kind)));
+    assert_eq!(file_changes(&work), expect.map(|(path, kind)| (path.to_owned(), kind)));
     let text = diff(&cloned.at, &work, DiffStyle::default()).unwrap();
     assert!(text.contains("-one\n+two\n") && text.contains("deleted file"), "{text}");
     let one = DiffStyle { paths: &[Path::new("src")], colour: true, ..DiffStyle::default() };
@@ -150,42 +152,42 @@ fn work_comes_back_as_commits_and_nothing_else_changes() {
     assert!(text.contains("\u{1b}[32m+two\u{1b}[m\n") && !text.contains("README"), "{text}");
     let stat = diff(&cloned.at, &work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap();
     assert!(stat.contains("3 files changed"), "{stat}");
-    assert_eq!(before, picture(&user), "to look changes nothing");
+    assert_eq!(before, picture(&user), "reading the work changes no file");
 
-    // The same again is the same commit.
-    let kept = collect(&repos.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
+    // Collecting the same work again creates the same commit.
+    let kept = collect(&repos.state, &box_name(), &cloned.at, &repo).unwrap().unwrap();
     assert_eq!(kept.tip, work.tip);
     assert_eq!(git(&user, &["rev-parse", "refs/belljar/work/box"]), work.tip);
-    let news: Vec<PathBuf> = picture(&user)
+    let new_files: Vec<PathBuf> = picture(&user)
         .into_iter()
         .filter(|file| !before.contains(file))
         .map(|(path, _)| path.strip_prefix(user.join(".git")).unwrap().to_owned())
         .collect();
-    let is_new = |path: &PathBuf| {
+    let is_expected = |path: &PathBuf| {
         path.starts_with("objects/pack") || path == Path::new("refs/belljar/work/box")
     };
-    assert!(news.iter().all(is_new) && !news.is_empty(), "{news:?}");
+    assert!(new_files.iter().all(is_expected) && !new_files.is_empty(), "{new_files:?}");
     assert!(git(&user, &["fsck", "--strict"]).is_empty());
-    assert!(is_empty(&repos.top.join("state/incoming/x")), "nothing is left");
+    assert!(is_empty(&repos.top.join("state/incoming/x")), "no temporary file is left");
     drop((work, kept));
-    assert!(is_empty(&repos.top.join("state/incoming")), "nothing is left");
+    assert!(is_empty(&repos.top.join("state/incoming")), "no temporary file is left");
 }
 
 #[test]
-fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
+fn branch_is_created_or_fast_forwarded_and_never_moved_while_checked_out() {
     let repos = Repos::new();
     let (user, repo) = (repos.user(), repos.repo());
     let at = repos.clone(false).at;
     write(&repo, "a", "1\n");
     commit(&repo, "One");
-    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
     let refused = |name: &str| format!("{:#}", branch(&at, &work, name).unwrap_err());
     assert_eq!(repos.work(&at).unwrap().would_lose().unwrap(), "1 commit with changes to 1 file");
     branch(&at, &work, "belljar/box").unwrap();
     branch(&at, &work, "belljar/box").unwrap();
     let taken = repos.work(&at).unwrap();
     let plain = git_command(&user, &["rev-parse", "belljar/box"]).output().unwrap();
-    assert!(plain.stderr.is_empty(), "the name means the branch alone: {plain:?}");
+    assert!(plain.stderr.is_empty(), "the branch name is not ambiguous: {plain:?}");
     assert_eq!((taken.contained_in.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
     assert!(refused("main").contains("checked out in"), "{}", refused("main"));
@@ -204,19 +206,19 @@ fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
     git(&user, &["branch", "moving", "apart~1"]);
     assert!(refused("moving").contains("checked out"), "{}", refused("moving"));
 
-    // The next work goes on from there.
+    // Later work continues from that commit.
     write(&repo, "a", "2\n");
-    let next = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let next = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
     branch(&at, &next, "belljar/box").unwrap();
     assert_eq!(git(&user, &["show", "belljar/box:a"]), "2");
-    // Work that was only looked at is nowhere that a branch could point to.
+    // Work that was read but not collected is not in the user's repository, so no branch can point to it.
     write(&repo, "a", "3\n");
-    let seen = repos.work(&at).unwrap();
-    assert!(branch(&at, &seen, "belljar/box").is_err());
+    let not_collected = repos.work(&at).unwrap();
+    assert!(branch(&at, &not_collected, "belljar/box").is_err());
 }
 
 #[test]
-fn c02_c04_a_clone_shares_nothing_with_the_repository_it_is_from() {
+fn c02_c04_clone_shares_no_files_settings_or_other_branches_with_its_source() {
     use std::os::unix::fs::MetadataExt as _;
     let repos = Repos::new();
     let user = repos.user();
@@ -233,12 +235,12 @@ fn c02_c04_a_clone_shares_nothing_with_the_repository_it_is_from() {
     for (path, _) in picture(&repo) {
         let meta = path.symlink_metadata().unwrap();
         assert_eq!(meta.nlink(), 1, "{}", path.display());
-        assert!(!root || meta.uid() == 65534, "{} is root's", path.display());
+        assert!(!root || meta.uid() == 65534, "{} belongs to root", path.display());
     }
     assert_eq!(fs::read_to_string(repo.join("src/lib.rs")).unwrap(), "one\n");
     let config = fs::read_to_string(repo.join(".git/config")).unwrap();
-    for word in ["remote", "example.org/x", "token", "alias", "hooks"] {
-        assert!(!config.contains(word), "{config}");
+    for text in ["remote", "example.org/x", "token", "alias", "hooks"] {
+        assert!(!config.contains(text), "{config}");
     }
     assert_eq!(git(&repo, &["config", "user.email"]), "ada@example.org");
     assert_eq!(git(&repo, &["config", "commit.gpgsign"]), "false");
@@ -252,7 +254,7 @@ fn c02_c04_a_clone_shares_nothing_with_the_repository_it_is_from() {
 }
 
 #[test]
-fn what_is_not_committed_is_said_or_taken_along_and_stays_as_it_was() {
+fn clone_reports_or_includes_uncommitted_changes_and_leaves_the_source_unchanged() {
     let repos = Repos::new();
     let user = repos.user();
     repos.write(".gitignore", "ignored\n");
@@ -298,18 +300,22 @@ fn what_is_not_committed_is_said_or_taken_along_and_stays_as_it_was() {
     }
     assert_eq!(git(&repo, &["status", "--porcelain"]), "");
     assert_ne!(cloned.at.base, cloned.at.from);
-    assert!(git(&repo, &["fsck"]).is_empty(), "it needs nothing of the user's");
+    assert!(git(&repo, &["fsck"]).is_empty(), "the clone has all its objects");
     assert!(repos.work(&cloned.at).is_none(), "the user's changes are not the box's work");
-    // Nor after the agent has thrown them away: then that is the work.
+    // If the agent drops the user's uncommitted changes, dropping them is part of its work.
     git(&repo, &["reset", "-q", "--hard", "HEAD~1"]);
     write(&repo, "more", "x\n");
     let work = repos.work(&cloned.at).unwrap();
-    assert!(names(&work).contains(&("gone".to_owned(), "added")), "{:?}", names(&work));
+    assert!(
+        file_changes(&work).contains(&("gone".to_owned(), "added")),
+        "{:?}",
+        file_changes(&work)
+    );
     assert_eq!(work.files.len(), 6);
 }
 
 #[test]
-fn what_stays_in_the_box_is_said() {
+fn work_has_remarks_about_branches_and_ignored_files_that_stay_in_the_box() {
     let repos = Repos::new();
     let repo = repos.repo();
     let at = repos.clone(false).at;
@@ -324,7 +330,7 @@ fn what_stays_in_the_box_is_said() {
         "{:?}",
         work.remarks
     );
-    save_work(&at, &work, &boxed()).unwrap();
+    save_work(&at, &work, &box_name()).unwrap();
     write(&repo, ".gitignore", "out/\n");
     write(&repo, "out/x", "x\n");
     git(&repo, &["init", "-q", "dep"]);
@@ -332,33 +338,37 @@ fn what_stays_in_the_box_is_said() {
     git(&repo, &["init", "-q", "unborn"]);
     write(&repo, "unborn/x", "x\n");
     let work = repos.work(&at).unwrap();
-    let said = work.remarks.join("\n");
-    assert!(said.contains("1 file or directory that git ignores"), "{said}");
-    assert!(said.contains("could not be read"), "{said}");
+    let remarks = work.remarks.join("\n");
+    assert!(remarks.contains("1 file or directory that git ignores"), "{remarks}");
+    assert!(remarks.contains("could not be read"), "{remarks}");
     let dep = work.files.iter().find(|file| file.path == Path::new("dep")).unwrap();
     assert!(dep.risky.as_ref().unwrap().contains("a submodule"), "{dep:?}");
 }
 
 #[test]
-fn a_repository_that_cannot_be_read_is_not_taken_for_one_without_work() {
+fn unreadable_repository_of_a_box_is_an_error_and_not_taken_as_empty_work() {
     let repos = Repos::new();
     let at = repos.clone(false).at;
     let repo = repos.repo();
     write(&repo, "work", "precious\n");
     fs::rename(repo.join(".git"), repos.top.join("away")).unwrap();
     assert!(
-        repos.refusal(&at).contains("the workspace is no longer a git repository"),
+        repos.work_error(&at).contains("the workspace is no longer a git repository"),
         "{}",
-        repos.refusal(&at)
+        repos.work_error(&at)
     );
     fs::rename(repos.top.join("away"), repo.join(".git")).unwrap();
     assert!(repos.work(&at).is_some());
     fs::rename(repos.user(), repos.top.join("elsewhere")).unwrap();
-    assert!(repos.refusal(&at).contains("cannot find the repository"), "{}", repos.refusal(&at));
+    assert!(
+        repos.work_error(&at).contains("cannot find the repository"),
+        "{}",
+        repos.work_error(&at)
+    );
 }
 
 #[test]
-fn denied_paths_are_marked_by_the_rule_that_keeps_them_out() {
+fn changed_files_that_a_rule_denies_are_marked_with_the_rule() {
     let repos = Repos::new();
     let at = repos.clone(false).at;
     write(&repos.repo(), "src/lib.rs", "x\n");
@@ -370,7 +380,7 @@ fn denied_paths_are_marked_by_the_rule_that_keeps_them_out() {
 }
 
 #[test]
-fn f13_names_and_subjects_from_a_box_only_draw() {
+fn f13_diffs_and_commit_subjects_from_a_box_contain_no_control_characters() {
     let repos = Repos::new();
     let at = repos.clone(false).at;
     let repo = repos.repo();
@@ -388,8 +398,11 @@ fn f13_names_and_subjects_from_a_box_only_draw() {
         work.commits[0].author.clone(),
     ];
     for text in texts {
-        let bad = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}';
-        assert!(!text.contains(bad), "{text:?}");
+        let is_unsafe = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}';
+        assert!(!text.contains(is_unsafe), "{text:?}");
     }
-    assert!(work.files[0].path.to_str().unwrap().contains('\u{1b}'), "the name itself is kept");
+    assert!(
+        work.files[0].path.to_str().unwrap().contains('\u{1b}'),
+        "the path itself is not escaped"
+    );
 }

@@ -1,12 +1,10 @@
-//! The engine as a library: real boxes, real processes, a real state directory, no command line.
+//! Tests of the engine as a library, with real boxes, processes and state directories.
 //!
-//! `BELLJAR_TEST_ROOT` names where the directories of tests are made. The same tests run as root and
-//! as a plain user, since a box is built in different ways for the two.
+//! `BELLJAR_TEST_ROOT` is the directory in which the tests create their directories. The same tests run
+//! as root and as a plain user, because boxes of root are built in a different way.
 
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod bench;
 #[cfg(test)]
 mod clones;
 #[cfg(test)]
@@ -19,3 +17,5 @@ mod network;
 mod run;
 #[cfg(test)]
 mod runs;
+#[cfg(test)]
+mod test_engine;

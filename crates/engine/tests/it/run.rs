@@ -1,4 +1,4 @@
-//! What a box is given, and what may be a workspace.
+//! Tests of the environment, user, mounts, root file system and workspace of a box.
 
 use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
@@ -10,16 +10,16 @@ use belljar_model::spec::WorkspaceSpec;
 use belljar_testkit::{Lab, is_root};
 use serde_json::json;
 
-use crate::bench::Bench;
+use crate::test_engine::TestEngine;
 
-// ---- What the box is given
+// ---- Environment, user and mounts
 
 #[test]
-fn only_named_variables_are_inherited() {
-    let bench = Bench::with_variables(&[("PASSED", "on"), ("SECRET", "token")]);
+fn box_inherits_only_the_environment_variables_that_the_spec_names() {
+    let engine = TestEngine::with_variables(&[("PASSED", "on"), ("SECRET", "token")]);
     let overrides = json!({"env": ["SET=a b=c", "PASSED", "ABSENT"]});
-    let spec = bench.spec_on(&bench.lab.workspace(), overrides, &["env"]);
-    let out = bench.try_run(&spec).unwrap().succeeded();
+    let spec = engine.spec_on(&engine.lab.workspace(), overrides, &["env"]);
+    let out = engine.try_run(&spec).unwrap().succeeded();
     let mut names: Vec<&str> = out.lines().filter_map(|line| line.split('=').next()).collect();
     names.sort_unstable();
     let own = ["BELLJAR_RUN", "HOME", "LANG", "LOGNAME", "PASSED", "PATH", "SET", "USER"];
@@ -30,36 +30,36 @@ fn only_named_variables_are_inherited() {
 }
 
 #[test]
-fn own_variables_can_be_replaced() {
+fn spec_can_replace_the_default_environment_variables() {
     let overrides = json!({"env": ["HOME=/tmp", "LANG=C"]});
-    assert_eq!(Bench::new().succeed(overrides, "cd; pwd; echo $LANG"), "/tmp\nC");
+    assert_eq!(TestEngine::new().succeed(overrides, "cd; pwd; echo $LANG"), "/tmp\nC");
 }
 
 #[test]
-fn the_user_inside_is_the_one_asked_for() {
-    let bench = Bench::new();
+fn program_runs_with_the_user_id_of_the_spec() {
+    let engine = TestEngine::new();
     for (user, name) in [(0, "root"), (1000, "user"), (4242, "user")] {
         let script = "id -u; id -g; id -un; touch /tmp/f f; stat -c %u /tmp/f f";
-        let out = bench.succeed(json!({"user": user}), script);
+        let out = engine.succeed(json!({"user": user}), script);
         assert_eq!(out, format!("{user}\n{user}\n{name}\n{user}\n{user}"));
     }
 }
 
 #[test]
-fn without_a_workspace_a_program_starts_at_home() {
-    let bench = Bench::new();
+fn program_without_a_workspace_starts_in_the_home_directory() {
+    let engine = TestEngine::new();
     let script = "pwd; ls -d /workspace; touch ~/f /tmp/f && echo writes";
-    let mut spec = bench.spec(json!({}), script);
+    let mut spec = engine.spec(json!({}), script);
     spec.on.workspace = WorkspaceSpec::None;
-    let ended = bench.try_run(&spec).unwrap();
+    let ended = engine.try_run(&spec).unwrap();
     assert_eq!(ended.succeeded(), "/home/user\nwrites");
     assert_eq!(ended.result.changed_files, None);
 }
 
 #[test]
-fn mounts_show_files_and_directories() {
-    let bench = Bench::new();
-    let at = |name: &str| bench.lab.dir().join(name);
+fn mounts_show_host_files_and_directories_read_only_unless_rw() {
+    let engine = TestEngine::new();
+    let at = |name: &str| engine.lab.dir().join(name);
     let (shown, shared, file) = (at("shown"), at("shared"), at("a file"));
     fs::create_dir(&shown).unwrap();
     fs::create_dir(&shared).unwrap();
@@ -73,7 +73,7 @@ fn mounts_show_files_and_directories() {
     let script = "cat /deep/in/the/box/f /mnt/file; echo; echo from inside > /mnt/shared/new
         touch /deep/in/the/box/x 2> /dev/null || echo refused
         { echo x > /mnt/file; } 2> /dev/null || echo refused";
-    let out = bench.succeed(json!({"mounts": mounts}), script);
+    let out = engine.succeed(json!({"mounts": mounts}), script);
     assert_eq!(out, "from outsideone file\nrefused\nrefused");
     assert_eq!(fs::read_to_string(shared.join("new")).unwrap(), "from inside\n");
     let owner = |path: &Path| fs::metadata(path).unwrap().uid();
@@ -82,8 +82,8 @@ fn mounts_show_files_and_directories() {
     assert!(!shown.join("x").exists());
 }
 
-/// A root file system with one static program.
-fn small_root(lab: &Lab) -> PathBuf {
+/// Creates a root file system with busybox as its only program.
+fn busybox_root(lab: &Lab) -> PathBuf {
     let root = lab.dir().join("root");
     fs::create_dir_all(root.join("bin")).unwrap();
     fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
@@ -95,66 +95,66 @@ fn small_root(lab: &Lab) -> PathBuf {
 }
 
 #[test]
-fn another_root_file_system_is_used_and_not_changed() {
-    let bench = Bench::new();
-    let root = small_root(&bench.lab);
+fn box_with_another_root_file_system_does_not_change_it() {
+    let engine = TestEngine::new();
+    let root = busybox_root(&engine.lab);
     let script = "cat /bin/greeting; ls /usr/lib 2> /dev/null; echo x > /bin/greeting; touch /made; cat /bin/greeting; id -u; touch in-workspace";
     let argv = ["/bin/sh", "-c", script];
-    let mut spec = bench.spec_on(&bench.lab.workspace(), json!({}), &argv);
+    let mut spec = engine.spec_on(&engine.lab.workspace(), json!({}), &argv);
     spec.on.overrides.rootfs = Some(root.clone());
-    assert_eq!(bench.try_run(&spec).unwrap().succeeded(), "hello\nx\n1000");
+    assert_eq!(engine.try_run(&spec).unwrap().succeeded(), "hello\nx\n1000");
     assert_eq!(fs::read_to_string(root.join("bin/greeting")).unwrap(), "hello\n");
     assert!(!root.join("made").exists());
-    assert!(bench.lab.run_dir().join("upper/in-workspace").exists());
+    assert!(engine.lab.run_dir().join("upper/in-workspace").exists());
 }
 
 #[test]
-fn system_directories_cannot_be_written() {
+fn box_cannot_write_to_system_directories() {
     let script = "for d in / /usr /etc /bin /proc /sys /dev /run /root /var; do
         touch $d/x 2> /dev/null && echo $d; done; touch /tmp/x ~/x /dev/shm/x /var/tmp/y && echo rest";
-    assert_eq!(Bench::new().succeed(json!({}), script), "rest");
+    assert_eq!(TestEngine::new().succeed(json!({}), script), "rest");
 }
 
 // ---- The workspace
 
 #[test]
-fn files_keep_the_owner_of_the_workspace() {
-    let bench = Bench::new();
-    let workspace = bench.lab.workspace();
+fn files_that_a_box_writes_belong_to_the_owner_of_the_workspace() {
+    let engine = TestEngine::new();
+    let workspace = engine.lab.workspace();
     if is_root() {
         chown(&workspace, Some(4242), Some(4343)).unwrap();
     }
     let own = fs::metadata(&workspace).unwrap();
     let own = (own.uid(), own.gid());
     let owner = |path: PathBuf| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
-    bench.lab.write("before", "");
+    engine.lab.write("before", "");
     if is_root() {
         chown(workspace.join("before"), Some(4242), Some(4343)).unwrap();
     }
     let script = "stat -c %U before; echo x >> before; mkdir -p d; touch d/new";
-    assert_eq!(bench.succeed(json!({}), script), "user");
-    let upper = bench.lab.run_dir().join("upper");
+    assert_eq!(engine.succeed(json!({}), script), "user");
+    let upper = engine.lab.run_dir().join("upper");
     for made in ["before", "d", "d/new"] {
         assert_eq!(owner(upper.join(made)), own, "{made} in the overlay");
     }
     assert!(!workspace.join("d").exists());
-    bench.succeed(json!({"mode": "direct"}), script);
+    engine.succeed(json!({"mode": "direct"}), script);
     for made in ["before", "d", "d/new"] {
         assert_eq!(owner(workspace.join(made)), own, "{made} in the workspace");
     }
 }
 
 #[test]
-fn a_read_only_workspace_cannot_be_written() {
-    let bench = Bench::new();
-    bench.lab.write("f", "content");
+fn box_cannot_write_to_a_read_only_workspace() {
+    let engine = TestEngine::new();
+    engine.lab.write("f", "content");
     let script = "cat f; echo; touch x 2> /dev/null || echo refused";
-    assert_eq!(bench.succeed(json!({"mode": "read-only"}), script), "content\nrefused");
+    assert_eq!(engine.succeed(json!({"mode": "read-only"}), script), "content\nrefused");
 }
 
 #[test]
-fn a_workspace_may_have_any_name() {
-    let bench = Bench::new();
+fn workspace_path_may_contain_any_bytes() {
+    let engine = TestEngine::new();
     let odd = [
         b"with space".to_vec(),
         b"colon:comma,equals=back\\slash".to_vec(),
@@ -164,20 +164,20 @@ fn a_workspace_may_have_any_name() {
         b"-dash".to_vec(),
     ];
     for name in odd {
-        let dir = bench.lab.dir().join(std::ffi::OsString::from_vec(name));
+        let dir = engine.lab.dir().join(std::ffi::OsString::from_vec(name));
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("f"), "here").unwrap();
-        let out = bench.succeed_on(&dir, &["bash", "-c", "cat f; echo new > g"]);
+        let out = engine.succeed_on(&dir, &["bash", "-c", "cat f; echo new > g"]);
         assert_eq!(out, "here", "{dir:?}");
-        let upper = bench.runs().pop().unwrap().join("upper/g");
+        let upper = engine.runs().pop().unwrap().join("upper/g");
         assert_eq!(fs::read(upper).unwrap(), b"new\n", "{dir:?}");
-        let recorded = bench.state.store().runs().unwrap();
-        let of_here = recorded.iter().filter_map(|run| run.record.workspace.as_ref());
-        assert_eq!(of_here.filter(|at| at.path == dir).count(), 1, "{dir:?}");
+        let recorded = engine.state.store().runs().unwrap();
+        let workspaces = recorded.iter().filter_map(|run| run.record.workspace.as_ref());
+        assert_eq!(workspaces.filter(|at| at.path == dir).count(), 1, "{dir:?}");
     }
 }
 
-/// git of the host, with an identity, and free to clone from a file.
+/// Runs git on the host with an identity and with clones from local files allowed.
 #[track_caller]
 fn git(lab: &Lab, dir: &Path, args: &[&str]) {
     let always = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "protocol.file.allow=always"];
@@ -194,35 +194,35 @@ fn repository(lab: &Lab, name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_git_worktree_works_as_workspace() {
-    let bench = Bench::new();
-    let main = repository(&bench.lab, "main");
-    git(&bench.lab, &main, &["worktree", "add", "-q", "../tree", "-b", "topic"]);
+fn git_works_in_a_workspace_that_is_a_worktree() {
+    let engine = TestEngine::new();
+    let main = repository(&engine.lab, "main");
+    git(&engine.lab, &main, &["worktree", "add", "-q", "../tree", "-b", "topic"]);
     let script =
         "echo two >> f; git status --short; git log --format=%s; git branch --show-current";
-    let out = bench.succeed_on(&bench.lab.dir().join("tree"), &["bash", "-c", script]);
+    let out = engine.succeed_on(&engine.lab.dir().join("tree"), &["bash", "-c", script]);
     assert_eq!(out, " M f\nfirst\ntopic");
 }
 
 #[test]
-fn a_git_submodule_works_as_workspace() {
-    let bench = Bench::new();
-    let lab = &bench.lab;
+fn git_works_in_a_workspace_that_is_a_submodule() {
+    let engine = TestEngine::new();
+    let lab = &engine.lab;
     let (main, _) = (repository(lab, "main"), repository(lab, "part"));
     git(lab, &main, &["submodule", "--quiet", "add", "../part", "part"]);
     git(lab, &main, &["commit", "-qm", "with a part"]);
     let script = "echo two >> f; git status --short; git log --format=%s";
-    let out = bench.succeed_on(&main.join("part"), &["bash", "-c", script]);
+    let out = engine.succeed_on(&main.join("part"), &["bash", "-c", script]);
     assert_eq!(out, " M f\nfirst");
     let script = "git submodule status | cut -c43-; git -C part log --format=%s";
-    assert_eq!(bench.succeed_on(&main, &["bash", "-c", script]), "part (heads/master)\nfirst");
+    assert_eq!(engine.succeed_on(&main, &["bash", "-c", script]), "part (heads/master)\nfirst");
 }
 
 #[test]
-fn belljars_own_state_is_no_workspace_and_not_seen_in_one() {
-    let bench = Bench::new();
-    let on_state = bench.spec_on(&bench.lab.state(), json!({}), &["true"]);
-    let refused = bench.refused(&on_state, ErrorKind::Invalid);
-    assert!(refused.contains("own state"), "{refused}");
-    assert_eq!(bench.succeed_on(bench.lab.dir(), &["ls", "-A", "state"]), "");
+fn state_directory_cannot_be_a_workspace_and_is_hidden_inside_one() {
+    let engine = TestEngine::new();
+    let on_state = engine.spec_on(&engine.lab.state(), json!({}), &["true"]);
+    let message = engine.fail(&on_state, ErrorKind::Invalid);
+    assert!(message.contains("own state"), "{message}");
+    assert_eq!(engine.succeed_on(engine.lab.dir(), &["ls", "-A", "state"]), "");
 }

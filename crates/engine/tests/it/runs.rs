@@ -1,4 +1,4 @@
-//! Records of runs: what is kept, found, discarded and removed, and where.
+//! Tests of the run directories: finding, discarding and pruning runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,112 +10,116 @@ use belljar_engine::store::Run;
 use belljar_model::Review;
 use serde_json::json;
 
-use crate::bench::{Bench, open_engine};
+use crate::test_engine::{TestEngine, open_engine};
 
-/// A run that changed one file; its id.
+/// Runs a program that changes one file, and returns the id of the run.
 #[track_caller]
-fn changed(bench: &Bench, name: Option<&str>) -> String {
-    let mut spec = bench.spec(json!({}), "echo x >> f");
+fn run_with_a_change(engine: &TestEngine, name: Option<&str>) -> String {
+    let mut spec = engine.spec(json!({}), "echo x >> f");
     spec.name = name.map(|name| name.parse().unwrap());
-    let ended = bench.try_run(&spec).unwrap();
+    let ended = engine.try_run(&spec).unwrap();
     ended.succeeded();
     ended.result.run.to_string()
 }
 
-fn find(bench: &Bench, which: Option<&str>) -> Result<Run, EngineError> {
-    review::find(&bench.state, &bench.lab.workspace(), which)
+fn find(engine: &TestEngine, which: Option<&str>) -> Result<Run, EngineError> {
+    review::find(&engine.state, &engine.lab.workspace(), which)
 }
 
 #[track_caller]
-fn not_found(bench: &Bench, which: Option<&str>, kind: ErrorKind, about: &str) {
-    let error = find(bench, which).unwrap_err();
+fn find_fails(engine: &TestEngine, which: Option<&str>, kind: ErrorKind, expected: &str) {
+    let error = find(engine, which).unwrap_err();
     assert_eq!(error.kind(), kind, "{error:#}");
-    assert!(format!("{error:#}").contains(about), "{error:#}");
+    assert!(format!("{error:#}").contains(expected), "{error:#}");
 }
 
-/// Discards the run that this names; its id.
+/// Discards the changes of a run, found by name or id, and returns the id.
 #[track_caller]
-fn discard(bench: &Bench, which: &str) -> String {
-    let mut run = find(bench, Some(which)).unwrap();
-    assert!(review::can_discard(&run).unwrap(), "{which} holds nothing back");
-    review::discard(&bench.state, &mut run).unwrap();
+fn discard(engine: &TestEngine, which: &str) -> String {
+    let mut run = find(engine, Some(which)).unwrap();
+    assert!(review::can_discard(&run).unwrap(), "run {which} has no changes to discard");
+    review::discard(&engine.state, &mut run).unwrap();
     assert_eq!(run.record.review, Review::Discarded);
     run.id().to_string()
 }
 
 #[test]
-fn a_run_is_found_by_id_beginning_and_name() {
-    let bench = Bench::new();
-    let (first, second) = (changed(&bench, Some("same")), changed(&bench, Some("same")));
-    let third = changed(&bench, None);
+fn run_is_found_by_id_by_unique_prefix_or_by_name() {
+    let engine = TestEngine::new();
+    let (first, second) =
+        (run_with_a_change(&engine, Some("same")), run_with_a_change(&engine, Some("same")));
+    let third = run_with_a_change(&engine, None);
     let shared: String =
         first.chars().zip(third.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
-    assert!(shared.len() >= 4, "ids begin with the time: {first} {third}");
-    not_found(&bench, Some(&shared[..4]), ErrorKind::Invalid, "use a longer prefix");
-    not_found(&bench, Some("no-such-run"), ErrorKind::NotFound, "there is no run");
-    not_found(&bench, Some(""), ErrorKind::NotFound, "there is no run");
-    assert_eq!(discard(&bench, "same"), second, "the newest of that name");
-    assert_eq!(discard(&bench, &first), first);
-    assert_eq!(discard(&bench, &third[..third.len() - 1]), third);
-    let third = find(&bench, Some(&third)).unwrap();
-    assert!(!review::can_discard(&third).unwrap(), "it holds nothing back any more");
-    not_found(&bench, None, ErrorKind::Invalid, "no run of this directory");
+    assert!(shared.len() >= 4, "run ids start with the time: {first} {third}");
+    find_fails(&engine, Some(&shared[..4]), ErrorKind::Invalid, "use a longer prefix");
+    find_fails(&engine, Some("no-such-run"), ErrorKind::NotFound, "there is no run");
+    find_fails(&engine, Some(""), ErrorKind::NotFound, "there is no run");
+    assert_eq!(discard(&engine, "same"), second, "the newest run with this name");
+    assert_eq!(discard(&engine, &first), first);
+    assert_eq!(discard(&engine, &third[..third.len() - 1]), third);
+    let third = find(&engine, Some(&third)).unwrap();
+    assert!(!review::can_discard(&third).unwrap(), "the changes were discarded");
+    find_fails(&engine, None, ErrorKind::Invalid, "no run of this directory");
 }
 
 #[test]
-fn what_changed_nothing_keeps_no_layers() {
-    let bench = Bench::new();
-    bench.succeed(json!({}), "ls");
-    let dir = bench.lab.run_dir();
+fn run_without_changes_leaves_no_overlay_directories() {
+    let engine = TestEngine::new();
+    engine.succeed(json!({}), "ls");
+    let dir = engine.lab.run_dir();
     assert!(!dir.join("upper").exists() && !dir.join("work").exists());
 }
 
 #[test]
-fn old_records_go_and_what_waits_stays() {
-    let bench = Bench::new();
-    let waiting = changed(&bench, None);
-    bench.succeed(json!({}), "true");
+fn prune_removes_the_oldest_runs_and_keeps_runs_that_wait_for_review() {
+    let engine = TestEngine::new();
+    let waiting = run_with_a_change(&engine, None);
+    engine.succeed(json!({}), "true");
     let record = |run: &Path| fs::read_to_string(run.join("run.json")).unwrap();
-    let runs = bench.runs();
-    let done = runs.iter().find(|run| !record(run).contains("\"pending\"")).expect("both");
+    let runs = engine.runs();
+    let done = runs
+        .iter()
+        .find(|run| !record(run).contains("\"pending\""))
+        .expect("the run without changes");
     let (text, id) = (record(done), done.file_name().unwrap().to_str().unwrap().to_owned());
     for number in 0..520 {
-        // Base 32 without i, l, o and u: digits will do.
+        // Run ids are base 32, which includes all digits.
         let other = format!("0000{number:012}");
         let dir = done.with_file_name(&other);
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("lock"), "").unwrap();
         fs::write(dir.join("run.json"), text.replace(&id, &other)).unwrap();
     }
-    bench.state.store().prune(bench.state.clock().now()).unwrap();
-    let left = bench.runs();
-    assert_eq!(left.len(), 501, "500 records, and the run that waits");
+    engine.state.store().prune(engine.state.clock().now()).unwrap();
+    let left = engine.runs();
+    assert_eq!(left.len(), 501, "500 finished runs, and the run that waits for review");
     assert!(left.iter().any(|run| run.ends_with(&waiting)));
-    assert!(left.iter().any(|run| run.ends_with("0000000000000519")), "the newest stay");
-    assert!(!left.iter().any(|run| run.ends_with("0000000000000000")), "the oldest go");
+    assert!(left.iter().any(|run| run.ends_with("0000000000000519")), "the newest run stays");
+    assert!(!left.iter().any(|run| run.ends_with("0000000000000000")), "the oldest run is removed");
 }
 
 #[test]
-fn a_broken_record_does_not_hide_the_others() {
-    let bench = Bench::new();
-    let whole = changed(&bench, None);
+fn list_of_runs_skips_run_directories_with_an_invalid_record() {
+    let engine = TestEngine::new();
+    let valid = run_with_a_change(&engine, None);
     for (name, content) in [("broken", "{"), ("foreign", "{\"id\": 5}"), ("empty", "")] {
-        let dir = bench.lab.state().join("runs").join(name);
+        let dir = engine.lab.state().join("runs").join(name);
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("run.json"), content).unwrap();
     }
-    fs::write(bench.lab.state().join("runs/file"), "").unwrap();
-    let listed = bench.state.store().runs().unwrap();
+    fs::write(engine.lab.state().join("runs/file"), "").unwrap();
+    let listed = engine.state.store().runs().unwrap();
     let ids: Vec<String> = listed.iter().map(|run| run.id().to_string()).collect();
-    assert_eq!(ids, [whole]);
-    bench.succeed(json!({}), "true");
+    assert_eq!(ids, [valid]);
+    engine.succeed(json!({}), "true");
 }
 
 #[test]
-fn the_state_is_for_its_owner_alone() {
-    let bench = Bench::new();
-    let home = bench.lab.dir().join("new/state");
-    open_engine(&bench.lab, &home).unwrap();
+fn new_state_directory_is_accessible_only_by_its_owner() {
+    let engine = TestEngine::new();
+    let home = engine.lab.dir().join("new/state");
+    open_engine(&engine.lab, &home).unwrap();
     for dir in [home.clone(), home.join("runs")] {
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o077, 0, "{dir:?}");
     }

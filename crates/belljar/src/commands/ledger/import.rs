@@ -87,7 +87,7 @@ fn record(
         .collect();
     let mut drafts = Vec::with_capacity(batch.len());
     for ((_, span), event) in batch.iter().zip(events(target, &batch)?) {
-        let cause = span.above.and_then(|above| event_indices.get(&above)).copied();
+        let cause = span.parent_index.and_then(|parent| event_indices.get(&parent)).copied();
         let draft = Draft::new(event).of_run(target.run).by(Actor::Importer);
         drafts.push(draft.because_of_index(cause));
     }

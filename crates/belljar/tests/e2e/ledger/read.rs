@@ -80,7 +80,7 @@ fn ledger_log_lists_all_events_and_applies_its_filters() {
         first.chars().zip(second.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
     let invalid: [(&[&str], &str); 8] = [
         (&["--run", "no-such-run"], "--run"),
-        (&["--run", &shared_prefix], "write more of it"),
+        (&["--run", &shared_prefix], "is ambiguous"),
         (&["--kind", "run.walked"], "--kind"),
         (&["--since", "yesterday"], "--since"),
         (&["--until", "2026-13-01"], "--until"),

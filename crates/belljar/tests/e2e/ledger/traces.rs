@@ -164,11 +164,11 @@ fn import_trace_records_nothing_when_any_span_is_invalid() {
     for (text, about) in [
         (&b""[..], "empty"),
         (b"{", "line 1"),
-        (b"\0\xff", "not OTLP"),
+        (b"\0\xff", "cannot parse as OTLP"),
         (b"{}", "resourceSpans"),
         (otlp(&[span(1, None, "good"), bad]).as_bytes(), "spans[1].traceId"),
         (duplicate.as_bytes(), "twice"),
-        (cycle.as_bytes(), "above itself"),
+        (cycle.as_bytes(), "is its own ancestor"),
     ] {
         let ended = import(text);
         ended.complains(2, about);

@@ -55,7 +55,7 @@ fn line(event: impl Into<Event>) -> LedgerLine {
     LedgerLine::of(7, &entry(event)).unwrap()
 }
 
-/// What follows the time and the run.
+/// Checks the text of a line after its time and run id.
 #[track_caller]
 fn check(line: &LedgerLine, expect: &str) {
     let text = line.text(false);
@@ -64,37 +64,46 @@ fn check(line: &LedgerLine, expect: &str) {
 }
 
 #[test]
-fn every_line_says_what_became_of_it() {
+fn log_line_shows_verdict_target_outcome_rule_and_secrets() {
     let allowed = RequestDecided {
         secrets: vec!["github".to_owned(), "npm".to_owned()],
         ..request("allow", Some("allow api.example.com"), "a rule allows it")
     };
     let open = line(allowed);
-    let means = r#"rule "allow api.example.com"  secret github, npm"#;
+    let rule_and_secrets = r#"rule "allow api.example.com"  secret github, npm"#;
     let target = "POST https://api.example.com/v1/x";
-    check(&open, &format!("allow  {target}  open  {means}"));
-    let went = |status, error| open.clone().finished(&entry(outcome(status, error)));
+    check(&open, &format!("allow  {target}  open  {rule_and_secrets}"));
+    let with = |status, error| open.clone().finished(&entry(outcome(status, error)));
     let bytes = "out 1.2 KiB, in 5.0 MiB, 35 ms";
-    check(&went(Some(200), None), &format!("allow  {target}  200  {bytes}  {means}"));
-    check(&went(None, None), &format!("allow  {target}  closed  {bytes}  {means}"));
-    check(&went(None, Some("late")), &format!("allow  {target}  late  {bytes}  {means}"));
-    check(&went(Some(200), Some("cut")), &format!("allow  {target}  200, cut  {bytes}  {means}"));
+    check(&with(Some(200), None), &format!("allow  {target}  200  {bytes}  {rule_and_secrets}"));
+    check(&with(None, None), &format!("allow  {target}  closed  {bytes}  {rule_and_secrets}"));
+    check(
+        &with(None, Some("late")),
+        &format!("allow  {target}  late  {bytes}  {rule_and_secrets}"),
+    );
+    check(
+        &with(Some(200), Some("cut")),
+        &format!("allow  {target}  200, cut  {bytes}  {rule_and_secrets}"),
+    );
     let denied = line(request("deny", None, "no-rule: no rule allows it"));
     check(&denied, &format!("deny   {target}  no-rule: no rule allows it"));
-    let by_rule = line(request("deny", Some("no uploads"), "denied-by-rule: so said"));
-    check(&by_rule, &format!("deny   {target}  denied-by-rule: so said  rule \"no uploads\""));
+    let by_rule = line(request("deny", Some("no uploads"), "denied-by-rule: a rule denies it"));
+    check(
+        &by_rule,
+        &format!("deny   {target}  denied-by-rule: a rule denies it  rule \"no uploads\""),
+    );
     check(&line(dns("deny")), "deny   DNS A evil.example  no-rule: no rule names it");
     let alarm = AlarmRaised { alarm: "placeholder".to_owned(), detail: "in the body".to_owned() };
     check(&line(alarm), "ALARM  placeholder: in the body");
     let (budget, unit) = ("run".to_owned(), "requests".to_owned());
     check(
         &line(BudgetSpent { budget, unit, amount: 3, total: 9 }),
-        "spent  run: 3 requests, 9 in all",
+        "spent  run: 3 requests, 9 in total",
     );
 }
 
 #[test]
-fn ports_are_told_where_they_are_not_the_usual_ones() {
+fn request_target_shows_the_port_unless_it_is_the_default_of_the_scheme() {
     let to = |scheme: &str, port, path: &str| {
         let (scheme, path) = (scheme.to_owned(), path.to_owned());
         target(&RequestDecided { scheme, port, path, ..request("allow", None, "") })
@@ -106,7 +115,7 @@ fn ports_are_told_where_they_are_not_the_usual_ones() {
 }
 
 #[test]
-fn other_events_have_no_line_and_an_unknown_verdict_is_not_an_allowance() {
+fn other_events_have_no_log_line_and_an_unknown_verdict_counts_as_denied() {
     assert_eq!(LedgerLine::of(7, &entry(dns("allow"))), None);
     assert_eq!(LedgerLine::of(7, &entry(outcome(Some(200), None))), None);
     assert!(line(request("perhaps", None, "")).is_denied());
@@ -117,10 +126,10 @@ fn other_events_have_no_line_and_an_unknown_verdict_is_not_an_allowance() {
 }
 
 #[test]
-fn programs_get_the_same_fields_whatever_became_of_a_request() {
+fn json_line_has_the_same_fields_for_every_outcome_of_a_request() {
     let open = line(request("allow", Some("api"), "a rule allows it"));
     let finished = open.clone().finished(&entry(outcome(Some(204), None)));
-    let denied = line(request("deny", None, "no-rule: none"));
+    let denied = line(request("deny", None, "no-rule: no rule allows it"));
     let keys = |line: &LedgerLine| -> Vec<String> {
         line.json().as_object().unwrap().keys().cloned().collect()
     };
@@ -143,7 +152,7 @@ fn programs_get_the_same_fields_whatever_became_of_a_request() {
 }
 
 #[test]
-fn f13_what_a_stranger_chose_only_draws() {
+fn f13_log_line_escapes_control_characters_in_text_from_boxes_and_servers() {
     let evil = "\u{1b}]0;evil\u{7}\u{202e}\u{2028}\0\n".to_owned();
     let request = RequestDecided {
         method: evil.clone(),

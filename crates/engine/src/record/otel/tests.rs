@@ -69,7 +69,7 @@ fn request(verdict: &str) -> RequestDecided {
     }
 }
 
-fn answered() -> RequestFinished {
+fn finished() -> RequestFinished {
     RequestFinished {
         status: Some(200),
         sent_bytes: 1,
@@ -81,7 +81,7 @@ fn answered() -> RequestFinished {
 }
 
 fn spans(events: &[Recorded]) -> Vec<Json> {
-    let trace = trace(events).expect("there is something to tell");
+    let trace = trace(events).expect("a trace");
     trace["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("spans").clone()
 }
 
@@ -91,7 +91,7 @@ fn value<'a>(span: &'a Json, key: &str) -> &'a Json {
 }
 
 #[test]
-fn a_run_is_a_trace_and_an_intent_a_span() {
+fn trace_has_a_root_span_for_the_run_and_a_child_span_for_each_intent() {
     let events = [
         recorded(10, 100, None, created()),
         recorded(11, 110, Some(10), RunExec { program: b"/bin/bash".to_vec() }),
@@ -102,7 +102,7 @@ fn a_run_is_a_trace_and_an_intent_a_span() {
             Some(12),
             SecretUsed { name: "token".into(), slot: "bearer".into(), host: "h".into() },
         ),
-        recorded(14, 130, Some(12), answered()),
+        recorded(14, 130, Some(12), finished()),
         recorded(15, 140, Some(10), request("deny")),
         recorded(16, 150, Some(10), ended(0)),
     ];
@@ -129,7 +129,7 @@ fn a_run_is_a_trace_and_an_intent_a_span() {
         let events = span["events"].as_array().unwrap();
         events.iter().map(|event| event["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(names(root), ["run.exec", "request.decided"], "what was denied is no span");
+    assert_eq!(names(root), ["run.exec", "request.decided"], "a denied request is no span");
     assert_eq!(names(child), ["secret.used"]);
     assert_eq!(root["events"][0]["timeUnixNano"], "110");
     assert_eq!(value(child, "http.response.status_code"), &json!({ "intValue": "200" }));
@@ -142,12 +142,12 @@ fn a_run_is_a_trace_and_an_intent_a_span() {
 }
 
 #[test]
-fn what_has_no_outcome_is_an_error_and_time_never_runs_backwards() {
+fn spans_without_an_outcome_are_errors_and_no_span_ends_before_it_starts() {
     let events = [
         recorded(0, 100, None, created()),
         recorded(1, 90, Some(0), request("allow")),
         recorded(2, 80, Some(0), request("allow")),
-        recorded(3, 70, Some(2), answered()),
+        recorded(3, 70, Some(2), finished()),
     ];
     let spans = spans(&events);
     assert_eq!(spans.len(), 3);
@@ -161,7 +161,7 @@ fn what_has_no_outcome_is_an_error_and_time_never_runs_backwards() {
 }
 
 #[test]
-fn a_span_from_elsewhere_keeps_its_ids() {
+fn imported_spans_are_exported_with_their_original_ids() {
     let span = TraceSpan {
         trace: "ab".repeat(16),
         span: "cd".repeat(8),
@@ -172,9 +172,9 @@ fn a_span_from_elsewhere_keeps_its_ids() {
         status: "error: no \u{1b}".into(),
         attributes: Body::hash_of(b"{}").unwrap(),
     };
-    let mut alone = recorded(4, 1, None, span);
-    alone.entry.run = None;
-    let spans = spans(&[alone]);
+    let mut imported = recorded(4, 1, None, span);
+    imported.entry.run = None;
+    let spans = spans(&[imported]);
     assert_eq!(spans.len(), 1);
     assert_eq!(spans[0]["traceId"], "ab".repeat(16));
     assert_eq!(spans[0]["parentSpanId"], "ef".repeat(8));

@@ -28,13 +28,13 @@ fn file(spans: &[Value]) -> String {
 
 #[track_caller]
 fn refused(text: &str, expect: &str) {
-    let wrong = read(text.as_bytes()).and_then(|spans| levels(&spans)).expect_err("it is wrong");
-    let told = wrong.to_string();
-    assert!(told.contains(expect), "no {expect:?} in {told:?}");
+    let error = read(text.as_bytes()).and_then(|spans| levels(&spans)).expect_err("an error");
+    let message = error.to_string();
+    assert!(message.contains(expect), "no {expect:?} in {message:?}");
 }
 
 #[test]
-fn one_object_and_one_per_line_are_read() {
+fn otlp_reader_accepts_one_object_or_one_object_per_line() {
     let one = file(&[span(1, 0), span(2, 1)]);
     let spans = read(one.as_bytes()).unwrap();
     assert_eq!(spans.len(), 2);
@@ -45,29 +45,32 @@ fn one_object_and_one_per_line_are_read() {
         (1_544_712_660_000_000_000, 1_544_712_661_000_000_000)
     );
     assert_eq!(
-        (spans[0].status.as_str(), spans[0].above, spans[1].above),
+        (spans[0].status.as_str(), spans[0].parent_index, spans[1].parent_index),
         ("unset", None, Some(0))
     );
     let content: Value = serde_json::from_str(&spans[0].content()).unwrap();
     assert_eq!(content["scope"]["name"], "lib");
     assert_eq!(content["span"], span(1, 0));
-    // The parent may be in a later line, or nowhere at all.
+    // The parent may be on a later line or missing from the file.
     let lines = format!("{}\n{}\n", file(&[span(2, 1), span(3, 9)]), file(&[span(1, 0)]));
     let spans = read(lines.as_bytes()).unwrap();
-    assert_eq!(spans.iter().map(|span| span.above).collect::<Vec<_>>(), [Some(2), None, None]);
+    assert_eq!(
+        spans.iter().map(|span| span.parent_index).collect::<Vec<_>>(),
+        [Some(2), None, None]
+    );
     assert_eq!(levels(&spans), Ok(vec![vec![1, 2], vec![0]]));
     assert_eq!(spans[1].parent.as_deref(), Some("0000000000000009"));
 }
 
 #[test]
-fn a_status_is_read_in_every_spelling() {
+fn otlp_reader_accepts_every_spelling_of_a_status_code_and_rejects_unknown_codes() {
     let with = |status: Value| {
         let mut one = span(1, 0);
         one["status"] = status;
         let text = file(&[one]);
         read(text.as_bytes())
             .map(|spans| spans[0].status.clone())
-            .map_err(|wrong| wrong.to_string())
+            .map_err(|error| error.to_string())
     };
     assert_eq!(with(json!({})), Ok("unset".into()));
     assert_eq!(with(json!({ "code": 1 })), Ok("ok".into()));
@@ -81,11 +84,11 @@ fn a_status_is_read_in_every_spelling() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_in_an_otlp_file_name_the_problem_and_its_location() {
     refused("", "the file is empty");
     refused("\n \n", "the file is empty");
     refused("{", "line 1");
-    refused("[]", "not OTLP as JSON");
+    refused("[]", "cannot parse as OTLP in JSON");
     refused("{}", "object 1: has no `resourceSpans`");
     refused(&format!("{}\n{{}}", file(&[])), "object 2: has no `resourceSpans`");
     refused(&format!("{}\nrubbish", file(&[])), "line 2");
@@ -96,7 +99,7 @@ fn what_is_wrong_is_named_with_its_place() {
         bad[key] = value;
         file(&[span(1, 0), bad])
     };
-    let place = "object 1, resourceSpans[0].scopeSpans[0].spans[1]";
+    let location = "object 1, resourceSpans[0].scopeSpans[0].spans[1]";
     for (key, value) in [
         ("traceId", json!("0".repeat(32))),
         ("traceId", json!("ab")),
@@ -109,24 +112,24 @@ fn what_is_wrong_is_named_with_its_place() {
         ("endTimeUnixNano", json!("99999999999999999999")),
         ("name", json!("x".repeat(MAX_NAME + 1))),
     ] {
-        refused(&with(key, value), &format!("{place}.{key}: is"));
+        refused(&with(key, value), &format!("{location}.{key}: is"));
     }
-    refused(&with("name", json!(7)), place);
-    refused(&with("startTimeUnixNano", json!(-1)), place);
-    refused(&file(&[span(1, 0), span(1, 0)]), "span 0000000000000001 is there twice");
-    refused(&file(&[span(1, 2), span(2, 1), span(3, 0)]), "is above itself");
-    refused(&file(&[span(1, 1)]), "is above itself");
+    refused(&with("name", json!(7)), location);
+    refused(&with("startTimeUnixNano", json!(-1)), location);
+    refused(&file(&[span(1, 0), span(1, 0)]), "span 0000000000000001 is in the file twice");
+    refused(&file(&[span(1, 2), span(2, 1), span(3, 0)]), "is its own ancestor");
+    refused(&file(&[span(1, 1)]), "is its own ancestor");
     let deep: Vec<Value> = (1..=1001).map(|id| span(id, id - 1)).collect();
-    refused(&file(&deep), "nested more than 1000 deep");
+    refused(&file(&deep), "nested more than 1000 levels deep");
     assert!(levels(&read(file(&deep[..1000]).as_bytes()).unwrap()).is_ok());
-    let about = json!({ "resourceSpans": [{ "resource": "x".repeat(MAX_ABOUT) }] });
-    refused(&about.to_string(), "resourceSpans[0].resource: is longer");
+    let too_long = json!({ "resourceSpans": [{ "resource": "x".repeat(MAX_SHARED_OBJECT) }] });
+    refused(&too_long.to_string(), "resourceSpans[0].resource: is longer");
     let nested = format!("{{\"resourceSpans\":{}", "[".repeat(100_000));
-    refused(&nested, "not OTLP as JSON");
+    refused(&nested, "cannot parse as OTLP in JSON");
 }
 
 #[test]
-fn more_spans_than_allowed_are_refused() {
+fn otlp_reader_rejects_a_file_with_too_many_spans() {
     let one = r#"{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"00000000"#;
     let spans: Vec<String> = (1..=MAX_SPANS + 1)
         .map(|id| format!("{one}{id:08x}\",\"startTimeUnixNano\":\"1\"}}"))

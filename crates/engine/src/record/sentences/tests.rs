@@ -29,7 +29,7 @@ fn body(content: &[u8]) -> Body {
 }
 
 #[test]
-fn events_read_as_sentences() {
+fn ledger_events_are_described_on_one_line() {
     let created = RunCreated {
         name: Some("fix".into()),
         template: "default".into(),
@@ -53,7 +53,7 @@ fn events_read_as_sentences() {
     );
     let layers = RunLayers { in_force: vec!["a".into(), "b".into()], missing: Vec::new() };
     check(layers.clone(), "2 layers in force");
-    check(RunLayers { missing: vec!["c".into()], ..layers }, "2 layers in force, not c");
+    check(RunLayers { missing: vec!["c".into()], ..layers }, "2 layers in force; missing: c");
     let ended = RunEnded {
         reason: "exited".into(),
         exit: Some(3),
@@ -68,10 +68,10 @@ fn events_read_as_sentences() {
     check(ended.clone(), "exited with 3 after 1.25 s, stdout 2.0 KiB");
     check(
         RunEnded { exit: None, signal: Some(9), reason: "signaled".into(), stdout: None, ..ended },
-        "signaled by signal 9 after 1.25 s",
+        "signaled (signal 9) after 1.25 s",
     );
     let applied = WorkspaceApplied { taken: 2, held_back: 1, error: Some("disk full".into()) };
-    check(applied, "2 taken over, 1 held back; disk full");
+    check(applied, "2 applied, 1 held back; disk full");
     let redacted = LedgerRedacted { bodies: vec![Digest::of(&[])], reason: "private".into() };
     check(redacted, "1 body dropped: private");
     let request = RequestDecided {
@@ -98,11 +98,11 @@ fn events_read_as_sentences() {
         attributes: body(b""),
     };
     check(span.clone(), "step, 2 ms, ok");
-    check(TraceSpan { start: 9, end: 1, ..span }, "step, 0 µs, ok"); // clocks go backwards
+    check(TraceSpan { start: 9, end: 1, ..span }, "step, 0 µs, ok"); // the clock was set back
 }
 
 #[test]
-fn f13_nothing_in_an_event_steers_a_terminal() {
+fn f13_description_of_an_event_contains_no_control_characters() {
     let hostile = b"\x1b[2J\0\xff\x9b\xe2\x80\xa8\xe2\x80\xae\r\nevil\xc2\x9d\xe2\x80\x8b\\";
     let expect = r"\x1b[2J\x00\xff\x9b\u{2028}\u{202e}\r\nevil\u{9d}\u{200b}\\";
     check(RunExec { program: hostile.to_vec() }, expect);
@@ -114,23 +114,23 @@ fn f13_nothing_in_an_event_steers_a_terminal() {
     unknown.fields.set("list", Value::List(vec![hostile.to_vec(), Vec::new()]));
     unknown.fields.set("truth", Value::Truth(true));
     unknown.fields.set("none", Value::List(Vec::new()));
-    for told in [words(&entry(alarm)), words(&unknown)] {
-        assert_eq!(told, display::safe_line(&told), "safe already");
-        assert!(told.contains(r"\x1b[2J\x00"), "{told}");
+    for text in [words(&entry(alarm)), words(&unknown)] {
+        assert_eq!(text, display::safe_line(&text), "nothing is left to escape");
+        assert!(text.contains(r"\x1b[2J\x00"), "{text}");
     }
     assert!(words(&unknown).ends_with("truth=yes"), "{}", words(&unknown));
 }
 
 #[test]
-fn a_long_text_is_cut_between_characters() {
+fn description_of_an_event_cuts_a_long_text_between_two_characters() {
     for character in ["x", "é", "\u{2028}", "😀", "\u{1b}"] {
         for shift in 0..4 {
             let text =
                 format!("{}{}", "a".repeat(shift), character.repeat(60_000 / character.len()));
-            let told = words(&entry(RunExec { program: text.clone().into_bytes() }));
-            let kept = told.strip_suffix('…').expect("it is cut");
+            let shown = words(&entry(RunExec { program: text.clone().into_bytes() }));
+            let kept = shown.strip_suffix('…').expect("an ellipsis");
             assert!(display::safe(&text).starts_with(kept), "{character} {shift}: {kept}");
-            assert!(told.len() < 1024, "{}", told.len());
+            assert!(shown.len() < 1024, "{}", shown.len());
         }
     }
     let whole = "é".repeat(SHORT / 2);
@@ -138,7 +138,7 @@ fn a_long_text_is_cut_between_characters() {
 }
 
 #[test]
-fn sizes_read_as_sizes() {
-    let told = [0, 1023, 1024, 1536, 1 << 20, (1 << 30) - 1, u64::MAX].map(size);
-    assert_eq!(told, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "1023.9 MiB", "15.9 EiB"]);
+fn size_formats_bytes_with_a_binary_unit() {
+    let texts = [0, 1023, 1024, 1536, 1 << 20, (1 << 30) - 1, u64::MAX].map(size);
+    assert_eq!(texts, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "1023.9 MiB", "15.9 EiB"]);
 }

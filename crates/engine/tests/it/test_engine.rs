@@ -1,4 +1,4 @@
-//! An engine on a state directory of its own, and what a test needs to run programs with it.
+//! An engine for one test, with its own state directory, and functions that run programs with it.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -21,26 +21,26 @@ use belljar_model::spec::{Argv, BoxSpec, RunSpec, SpecVersion, WorkspaceSpec};
 use belljar_testkit::Lab;
 use serde_json::Value;
 
-/// The program that the engine starts for its own processes.
+/// The program that the engine starts as broker, supervisor and its other processes.
 const ROLES: &str = env!("CARGO_BIN_EXE_belljar-roles");
 
-/// Directories of one test and an engine on them. Removed when dropped.
+/// An engine with the directories of one test, which are removed on drop.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct TestEngine {
     pub(crate) lab: Lab,
     pub(crate) state: Scoped,
     notices: Arc<Notices>,
 }
 
-/// How a run ended and what its program wrote.
+/// The result of a finished run with the stdout and stderr of its program.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedRun {
     pub(crate) result: RunResult,
-    pub(crate) out: String,
-    pub(crate) err: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-/// Keeps every notice.
+/// An observer that stores every notice of the engine.
 #[derive(Debug, Default)]
 struct Notices(Mutex<Vec<Notice>>);
 
@@ -50,29 +50,30 @@ impl Observer for Notices {
     }
 }
 
-impl Bench {
+impl TestEngine {
     pub(crate) fn new() -> Self {
         Self::with_variables(&[])
     }
 
-    /// With these variables in the environment of the host.
-    pub(crate) fn with_variables(more: &[(&str, &str)]) -> Self {
+    /// Creates an engine whose host environment also has these variables.
+    pub(crate) fn with_variables(variables: &[(&str, &str)]) -> Self {
         let lab = Lab::new(ROLES.into());
-        let (state, notices) = open(&lab, &lab.state(), more).unwrap();
+        let (state, notices) = open(&lab, &lab.state(), variables).unwrap();
         Self { lab, state, notices }
     }
 
-    /// The notices so far, as a person reads them.
+    /// Returns the text of all notices so far.
     pub(crate) fn notices(&self) -> Vec<String> {
         let all = self.notices.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().map(ToString::to_string).collect()
     }
 
-    /// `bash -c SCRIPT` on the workspace of the lab, with overrides as in a spec.
+    /// Returns a spec that runs `bash -c SCRIPT` in the workspace of the test, with these template overrides.
     pub(crate) fn spec(&self, overrides: Value, script: &str) -> RunSpec {
         self.spec_on(&self.lab.workspace(), overrides, &["bash", "-c", script])
     }
 
+    /// Returns a spec that runs a program in a workspace directory, with these template overrides.
     pub(crate) fn spec_on(&self, dir: &Path, overrides: Value, argv: &[&str]) -> RunSpec {
         let on = BoxSpec {
             overrides: serde_json::from_value(overrides).unwrap(),
@@ -83,95 +84,101 @@ impl Bench {
         RunSpec { version: SpecVersion::default(), name: None, on, program, terminal: None }
     }
 
-    /// Builds the box of a run. Its program waits.
+    /// Builds the box of a run. The program does not start before [`Self::supervise`].
     pub(crate) fn start(&self, spec: &RunSpec) -> Result<StartedRun, EngineError> {
         let options = RunOptions { current_dir: self.lab.workspace() };
         run::start(&self.state, spec, &options)
     }
 
-    /// Starts the program with an empty input, and waits for its end.
-    pub(crate) fn supervise(&self, started: StartedRun) -> Result<Ended, EngineError> {
+    /// Starts the program of a run with empty stdin and waits until it has ended.
+    pub(crate) fn supervise(&self, started: StartedRun) -> Result<FinishedRun, EngineError> {
         self.supervise_with(started, b"")
     }
 
+    /// Starts the program of a run with this stdin and waits until it has ended.
     pub(crate) fn supervise_with(
         &self,
         started: StartedRun,
         input: &[u8],
-    ) -> Result<Ended, EngineError> {
-        let (mut from, mut output, mut error) = (file(), file(), file());
-        from.write_all(input).unwrap();
-        from.rewind().unwrap();
+    ) -> Result<FinishedRun, EngineError> {
+        let (mut stdin, mut stdout, mut stderr) = (temp_file(), temp_file(), temp_file());
+        stdin.write_all(input).unwrap();
+        stdin.rewind().unwrap();
         let streams = Streams {
-            input: from.as_fd(),
-            output: output.as_fd(),
-            error: error.as_fd(),
+            input: stdin.as_fd(),
+            output: stdout.as_fd(),
+            error: stderr.as_fd(),
             filter: &mut |_, chunk, kept| kept.extend_from_slice(chunk),
             stop: None,
         };
-        let end = started.supervise(&self.state, streams, || ())?;
-        Ok(Ended { result: end.result, out: text(&mut output), err: text(&mut error) })
+        let ended = started.supervise(&self.state, streams, || ())?;
+        Ok(FinishedRun {
+            result: ended.result,
+            stdout: read_all(&mut stdout),
+            stderr: read_all(&mut stderr),
+        })
     }
 
-    pub(crate) fn try_run(&self, spec: &RunSpec) -> Result<Ended, EngineError> {
+    /// Runs a spec until its program has ended.
+    pub(crate) fn try_run(&self, spec: &RunSpec) -> Result<FinishedRun, EngineError> {
         self.supervise(self.start(spec)?)
     }
 
-    /// Runs a script to its end, whatever that is.
+    /// Runs a script until it has ended, with any exit status.
     #[track_caller]
-    pub(crate) fn run(&self, overrides: Value, script: &str) -> Ended {
+    pub(crate) fn run(&self, overrides: Value, script: &str) -> FinishedRun {
         self.try_run(&self.spec(overrides, script)).unwrap()
     }
 
-    /// Runs a script that has to exit with 0; what it wrote, without the last newline.
+    /// Runs a script, expects exit status 0, and returns its stdout without the last newline.
     #[track_caller]
     pub(crate) fn succeed(&self, overrides: Value, script: &str) -> String {
         self.run(overrides, script).succeeded()
     }
 
-    /// The same in another directory.
+    /// Runs a program in another workspace, expects exit status 0, and returns its stdout without the last newline.
     #[track_caller]
     pub(crate) fn succeed_on(&self, dir: &Path, argv: &[&str]) -> String {
         let spec = self.spec_on(dir, Value::Object(serde_json::Map::new()), argv);
         self.try_run(&spec).unwrap().succeeded()
     }
 
-    /// Insists that a run is refused in this way, and returns the whole message.
+    /// Expects that a run fails with an error of this kind, and returns the message with its causes.
     #[track_caller]
-    pub(crate) fn refused(&self, spec: &RunSpec, kind: ErrorKind) -> String {
+    pub(crate) fn fail(&self, spec: &RunSpec, kind: ErrorKind) -> String {
         let error = self.try_run(spec).unwrap_err();
         assert_eq!(error.kind(), kind, "{error:#}");
         format!("{error:#}")
     }
 
-    /// Every event of the ledger, as `belljar ledger log --json` writes it.
+    /// Returns all events of the ledger, as `belljar ledger log --json` prints them.
     pub(crate) fn events(&self) -> Vec<Value> {
         let reader = Reader::open(&LedgerPaths::under(self.state.home())).unwrap();
         let mut events = Vec::new();
-        let mut keep = |row: &Row| {
+        let mut collect = |row: &Row| {
             events.push(event(row.index, &row.leaf, &read(&reader, row)?));
             Ok(true)
         };
-        each(&reader, Query::default(), &mut keep).unwrap();
+        each(&reader, Query::default(), &mut collect).unwrap();
         events
     }
 
-    /// Directories of all runs, oldest first.
+    /// Returns the directories of all runs, oldest first.
     pub(crate) fn runs(&self) -> Vec<PathBuf> {
         self.lab.runs()
     }
 }
 
-impl Ended {
-    /// Insists on exit code 0; what was written to stdout, without the last newline.
+impl FinishedRun {
+    /// Expects exit status 0 and returns stdout without the last newline.
     #[track_caller]
     pub(crate) fn succeeded(&self) -> String {
-        assert_eq!(self.result.exit, Some(0), "{:?} {}", self.result, self.err);
-        self.out.trim_end_matches('\n').to_owned()
+        assert_eq!(self.result.exit, Some(0), "{:?} {}", self.result, self.stderr);
+        self.stdout.trim_end_matches('\n').to_owned()
     }
 }
 
-/// An engine on a state directory, with the environment of a user whose home is the lab's.
+/// Opens an engine on a state directory. The home directory of its user is that of the lab.
 pub(crate) fn open_engine(lab: &Lab, home: &Path) -> Result<Scoped, EngineError> {
     open(lab, home, &[]).map(|(state, _)| state)
 }
@@ -179,11 +186,11 @@ pub(crate) fn open_engine(lab: &Lab, home: &Path) -> Result<Scoped, EngineError>
 fn open(
     lab: &Lab,
     home: &Path,
-    more: &[(&str, &str)],
+    extra_variables: &[(&str, &str)],
 ) -> Result<(Scoped, Arc<Notices>), EngineError> {
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     let mut variables = vec![("PATH".into(), path.into()), ("HOME".into(), lab.home().into())];
-    variables.extend(more.iter().map(|(name, value)| (name.into(), value.into())));
+    variables.extend(extra_variables.iter().map(|(name, value)| (name.into(), value.into())));
     let roles = RoleProgram::Path(ROLES.into());
     let host = HostEnv { roles, ..HostEnv::new(variables, ROLES.into()) };
     let config = EngineConfig { home: home.to_owned(), config_file: None, host };
@@ -193,11 +200,11 @@ fn open(
     Ok((engine.of(&local_caller())?, notices))
 }
 
-fn file() -> File {
+fn temp_file() -> File {
     tempfile::tempfile().unwrap()
 }
 
-fn text(file: &mut File) -> String {
+fn read_all(file: &mut File) -> String {
     let mut bytes = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut bytes).unwrap();
