@@ -1,13 +1,13 @@
-//! Exit codes: what each kind of error means to a shell.
+//! The exit code of each kind of error.
 
 use belljar_engine::error::{EngineError, ErrorKind};
 
 /// The command did its work and found a problem.
 pub(crate) const FAILED: u8 = 1;
-/// A flag, a file or a name was wrong, and nothing was done.
+/// An argument, a file or a name was invalid, and nothing was done.
 pub(crate) const USAGE: u8 = 2;
 
-/// What a command returns: its exit code.
+/// The exit code of a command, or its error.
 pub(crate) type Outcome = Result<u8, EngineError>;
 
 /// The exit code for a kind of error.

@@ -1,6 +1,6 @@
-//! The binary: arguments, then configuration, then the command that was asked for.
+//! The binary `belljar`: parses the arguments and runs one command, or one role of the engine.
 //!
-//! The only code that prints, reads the environment and the clock.
+//! Only this crate prints and reads the environment and the clock.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the binary reads the environment and the clock")]

@@ -1,6 +1,5 @@
-//! The one place that writes to the operator's terminal. Text from a box arrives here sanitised or
-//! is sanitised here.
-#![expect(clippy::print_stderr, reason = "this is the module that prints")]
+//! The only module that writes to the user's terminal. Text from a box is sanitised here or before.
+#![expect(clippy::print_stderr, reason = "only this module prints")]
 
 use std::io::{self, IsTerminal, Write};
 use std::process::Child;
@@ -10,69 +9,72 @@ use belljar_engine::notice::{Notice, Observer};
 use belljar_model::display;
 use serde::Serialize;
 
-/// Prints what the engine reports.
+/// Prints the notices of the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer;
 
 impl Observer for Printer {
     fn notice(&self, notice: &Notice) {
         if let Notice::Logged(line) = notice {
-            pass_on(line);
+            log_line(line);
         } else {
             note(&notice.to_string());
         }
     }
 }
 
-/// An error with its causes, one line.
+/// Prints an error on one line: what failed, why, and what to do.
 pub(crate) fn error(error: &EngineError) {
     eprintln!("belljar: {}", display::safe_line(format!("{error:#}")));
 }
 
-/// Help, version, or what is wrong with the arguments, which are quoted and so made safe.
+/// Prints the help, the version, or an error about the arguments, and returns the exit code.
 pub(crate) fn usage(error: &clap::Error) -> u8 {
     let text = error.render();
     if error.use_stderr() {
-        eprint!("{}", display::safe_multiline(text.to_string()));
+        let text = text.to_string();
+        // Starts like every other error. The quoted arguments can contain control characters.
+        let text = text.strip_prefix("error: ").map_or(text.clone(), |it| format!("belljar: {it}"));
+        eprint!("{}", display::safe_multiline(text));
         return 2;
     }
     let text = if colour() { text.ansi().to_string() } else { text.to_string() };
     out(&text).map_or(1, |()| 0)
 }
 
-/// A remark beside the program's own output.
+/// Prints a note on standard error, beside the output of the program.
 pub(crate) fn note(text: &str) {
     eprintln!("belljar: {}", display::safe_line(text));
 }
 
-/// A line that another of our processes noted.
-pub(crate) fn pass_on(line: &str) {
+/// Prints a log line of another process of Belljar.
+pub(crate) fn log_line(line: &str) {
     eprintln!("{}", display::safe_line(line));
 }
 
-/// A question at the terminal, without a line break after it.
+/// Prints a question without a line break after it.
 pub(crate) fn ask(question: &str) {
     eprint!("{}", display::safe_multiline(question));
 }
 
-/// Result text on standard output; a reader that went away is not an error.
+/// Writes a result to standard output. A closed pipe is not an error.
 pub(crate) fn out(text: &str) -> io::Result<()> {
     finish(io::stdout().lock().write_all(text.as_bytes()))
 }
 
-/// One JSON value on a line, in ASCII: what a box chose could steer a terminal in it too.
+/// Prints one JSON value on a line, in ASCII, because text from a box can contain control characters.
 pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<()> {
     out(&json_line(value)?)
 }
 
-/// The same line, for whoever writes it elsewhere.
+/// Returns one JSON value as an ASCII line.
 pub(crate) fn json_line<T: Serialize>(value: &T) -> io::Result<String> {
     let mut text = ascii(&serde_json::to_string(value).map_err(io::Error::other)?);
     text.push('\n');
     Ok(text)
 }
 
-/// The same JSON. Beyond ASCII there are only the insides of strings, where an escape means the same.
+/// Escapes all non-ASCII characters of a JSON text. They occur only inside strings.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -87,21 +89,21 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// Whether colours are wanted: a terminal, and nobody said otherwise.
+/// Returns whether to print colours: on a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
 pub(crate) fn colour() -> bool {
     io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Long text through the operator's pager, if there is a terminal to page on.
+/// Prints a text with the user's pager if standard output is a terminal.
 pub(crate) fn page(text: &str) -> io::Result<()> {
     let mut paged = Paged::new(true);
     paged.write(text)?;
     paged.finish()
 }
 
-/// Text that comes in pieces: to the operator's pager once it is more than a screen.
+/// Output that is sent to the user's pager once it is longer than the screen.
 #[derive(Debug)]
 pub(crate) struct Paged {
     held: String,
@@ -110,19 +112,19 @@ pub(crate) struct Paged {
 
 #[derive(Debug)]
 enum Sink {
-    /// A terminal of so many rows; what came so far may still fit.
+    /// A terminal with this number of rows; the text so far may still fit.
     Screen(usize),
     Out,
     Pager(Child),
-    /// Whoever read it went away.
+    /// The reader closed the pipe.
     Gone,
 }
 
-/// What a pipe or a file gets at once.
+/// The number of bytes that are written to a pipe or file at once.
 const HELD: usize = 64 << 10;
 
 impl Paged {
-    /// Text for a pager if there is a terminal and one is `wanted`.
+    /// Creates an output with a pager if standard output is a terminal and a pager is `wanted`.
     pub(crate) fn new(wanted: bool) -> Self {
         let rows =
             rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
@@ -130,7 +132,7 @@ impl Paged {
         Self { held: String::new(), sink: if on_screen { Sink::Screen(rows) } else { Sink::Out } }
     }
 
-    /// Takes another piece; false when nobody wants more.
+    /// Adds a text. Returns false if the reader closed the pipe.
     pub(crate) fn write(&mut self, text: &str) -> io::Result<bool> {
         self.held.push_str(text);
         match &self.sink {
@@ -169,7 +171,7 @@ impl Paged {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 if let Sink::Pager(child) = &mut self.sink {
-                    child.wait()?; // the person left it
+                    child.wait()?; // the user left the pager
                 }
                 self.sink = Sink::Gone;
                 Ok(())
@@ -179,7 +181,7 @@ impl Paged {
     }
 }
 
-/// Starts what the operator reads long texts with.
+/// Starts the user's pager.
 fn pager() -> Option<Child> {
     let pager = std::env::var("BELLJAR_PAGER").or_else(|_| std::env::var("PAGER"));
     let pager = pager.unwrap_or_else(|_| "less -FRX".to_owned());
@@ -189,20 +191,20 @@ fn pager() -> Option<Child> {
     command.spawn().ok()
 }
 
-/// How far a long work is, on one line of a terminal that is written over; nothing elsewhere.
+/// Shows the progress of a long operation on one line of the terminal. Prints nothing elsewhere.
 pub(crate) fn progress(text: &str) {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{}", display::safe_line(text));
     }
 }
 
-/// Waits for the return key; false at the end of the input.
+/// Waits for the return key. Returns false at the end of the input.
 pub(crate) fn pause() -> io::Result<bool> {
     let mut line = String::new();
     Ok(io::stdin().read_line(&mut line)? > 0)
 }
 
-/// Asks a question on the terminal. Without one the answer is no.
+/// Asks a yes-or-no question. Returns false if standard input is not a terminal.
 pub(crate) fn confirm(question: &str) -> io::Result<bool> {
     if !io::stdin().is_terminal() {
         return Ok(false);
@@ -213,7 +215,7 @@ pub(crate) fn confirm(question: &str) -> io::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Reads a line that was typed; none at the end of the input.
+/// Reads a line from standard input. Returns `None` at the end of the input.
 pub(crate) fn answer() -> io::Result<Option<String>> {
     let mut answer = String::new();
     let length = io::stdin().read_line(&mut answer)?;
@@ -230,7 +232,7 @@ fn finish(written: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn f13_json_has_no_byte_that_a_terminal_would_obey() {
+    fn f13_json_output_contains_no_control_characters() {
         let text = "caf\u{e9} \u{9b}31m \u{202e} \u{1f600} \u{7f} \u{1b}]";
         let json = super::ascii(&serde_json::to_string(text).unwrap());
         assert!(json.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{json}");

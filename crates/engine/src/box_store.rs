@@ -61,10 +61,10 @@ impl NamedBox {
         if !dir.exists() {
             return Err(no_box(name));
         }
-        let loaded = Self::load(state, &dir).with_context(|| {
-            format!("the record of box {name} is damaged; restore its box.json from a copy, for example from a snapshot of the box")
-        });
-        loaded.kind(ErrorKind::Damaged)
+        let advice = "restore its box.json from a copy, for example from a snapshot of the box";
+        Self::load(state, &dir)
+            .with_context(|| format!("the record of box {name} is damaged"))
+            .map_err(|error| EngineError::new(ErrorKind::Damaged, error).advise(advice))
     }
 
     /// Loads all boxes, sorted by name. Sends a notice for each box that cannot be read.

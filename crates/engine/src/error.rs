@@ -39,20 +39,24 @@ pub enum ErrorKind {
     ProgramNotFound,
 }
 
-/// An error of the engine, with a kind, a message and its causes.
+/// An error of the engine, with a kind, a message, its causes and what to do next.
+///
+/// `{:#}` is the one format of errors for people: what failed and on what, why, and what to do, in
+/// this order.
 pub struct EngineError {
     kind: ErrorKind,
     error: anyhow::Error,
+    advice: Option<String>,
 }
 
 impl EngineError {
     pub fn new(kind: ErrorKind, error: impl Into<anyhow::Error>) -> Self {
-        Self { kind, error: error.into() }
+        Self { kind, error: error.into(), advice: None }
     }
 
     /// Creates an error that has a message and no cause.
     pub fn message(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, error: anyhow::Error::msg(text.into()) }
+        Self::new(kind, anyhow::Error::msg(text.into()))
     }
 
     pub const fn kind(&self) -> ErrorKind {
@@ -62,7 +66,13 @@ impl EngineError {
     /// Returns the error with a text that precedes its message.
     #[must_use]
     pub fn context(self, text: impl fmt::Display + Send + Sync + 'static) -> Self {
-        Self { kind: self.kind, error: self.error.context(text) }
+        Self { error: self.error.context(text), ..self }
+    }
+
+    /// Returns the error with the next step for the user, which follows the causes.
+    #[must_use]
+    pub fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
     }
 
     pub(crate) const fn inner(&self) -> &anyhow::Error {
@@ -74,16 +84,30 @@ impl EngineError {
     }
 }
 
-/// Writes the message of the error. `{:#}` also writes its causes.
+/// Writes the message of the error. `{:#}` also writes its causes and the advice.
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
+        if !f.alternate() {
+            return fmt::Display::fmt(&self.error, f);
+        }
+        let mut before = String::new();
+        for cause in self.error.chain() {
+            let text = cause.to_string();
+            // Some errors already contain the text of their cause.
+            if before.contains(&text) {
+                continue;
+            }
+            let separator = if before.is_empty() { "" } else { ": " };
+            write!(f, "{separator}{text}")?;
+            before = text;
+        }
+        self.advice.iter().try_for_each(|advice| write!(f, "; {advice}"))
     }
 }
 
 impl fmt::Debug for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {:#}", self.kind, self.error)
+        write!(f, "{:?}: {self:#}", self.kind)
     }
 }
 
@@ -100,7 +124,7 @@ pub trait WithKind<T> {
 
 impl<T, E: Into<anyhow::Error>> WithKind<T> for Result<T, E> {
     fn kind(self, kind: ErrorKind) -> Result<T, EngineError> {
-        self.map_err(|error| EngineError { kind, error: error.into() })
+        self.map_err(|error| EngineError::new(kind, error))
     }
 }
 
@@ -124,6 +148,25 @@ mod tests {
         assert_eq!(
             error.source().map(ToString::to_string).as_deref(),
             Some("cannot write run.json")
+        );
+    }
+
+    #[test]
+    fn engine_error_shows_the_advice_after_the_causes() {
+        let cause = std::io::Error::other("line 3: unknown key \"hots\"");
+        let error = EngineError::new(ErrorKind::Invalid, cause).context("cannot read policy.toml");
+        let error = error.advise("did you mean \"hosts\"?");
+        let text = "cannot read policy.toml: line 3: unknown key \"hots\"; did you mean \"hosts\"?";
+        assert_eq!(format!("{error:#}"), text);
+        assert_eq!(format!("{:#}", error.context("box x")), format!("box x: {text}"));
+    }
+
+    #[test]
+    fn engine_error_shows_a_cause_that_its_message_contains_only_once() {
+        let cause = anyhow::anyhow!("disk full").context("cannot write x: disk full");
+        assert_eq!(
+            format!("{:#}", EngineError::new(ErrorKind::Broken, cause)),
+            "cannot write x: disk full"
         );
     }
 }

@@ -8,7 +8,7 @@ use belljar_model::Caller;
 use belljar_model::spec::{BoxSpec, RunSpec};
 use serde::de::DeserializeOwned;
 
-use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::error::{EngineError, ErrorKind};
 
 /// Parses the spec of a box from JSON. An unknown field is an error that names the field.
 pub fn box_spec(json: &[u8]) -> Result<BoxSpec, EngineError> {
@@ -27,10 +27,10 @@ pub fn caller(json: &[u8]) -> Result<Caller, EngineError> {
 
 fn read<T: DeserializeOwned>(what: &str, json: &[u8]) -> Result<T, EngineError> {
     serde_json::from_slice(json)
-        .with_context(|| {
-            format!("cannot parse the {what} as JSON; correct the field named at the end")
+        .with_context(|| format!("cannot parse the {what} as JSON"))
+        .map_err(|error| {
+            EngineError::new(ErrorKind::Invalid, error).advise("correct the named field")
         })
-        .kind(ErrorKind::Invalid)
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
         let Err(error) = read else { panic!("the JSON was accepted") };
         assert_eq!(error.kind(), ErrorKind::Invalid);
         let text = format!("{error:#}");
-        assert!(text.contains("correct the field") && text.contains(field), "{text}");
+        assert!(text.contains("correct the named field") && text.contains(field), "{text}");
     }
 
     fn with(mut value: Value, field: &str) -> Vec<u8> {

@@ -55,7 +55,7 @@ fn agent_list_names_built_in_agents_and_agent_show_reports_installed_parts() {
     assert_eq!(installed["secrets"][0]["is_set"], true, "{show}");
     assert_eq!(installed["copied"][0], ".own/notes.md", "{show}");
     assert!(!show.contains("be kind") && !show.contains("12345"), "{show}");
-    lab.belljar(["agent", "show", "nobody"]).run().complains(2, "there are aider, claude");
+    lab.belljar(["agent", "show", "nobody"]).run().complains(2, "known agents: aider, claude");
 }
 
 #[test]

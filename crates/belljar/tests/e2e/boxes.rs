@@ -134,7 +134,7 @@ fn box_commands_refuse_invalid_arguments_before_creating_anything() {
     assert_eq!(lab.boxes(), Vec::<String>::new());
     up(&lab, "a", "true");
     complains(&["up", "a"], "there is a box a already");
-    complains(&["start", "a"], "running already");
+    complains(&["start", "a"], "already running");
     assert_eq!(state(&lab, "a"), "running", "the refused commands did not affect the box");
 }
 

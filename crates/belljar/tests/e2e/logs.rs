@@ -281,7 +281,7 @@ fn invalid_log_variables_are_named_with_exit_code_2() {
     relative.complains(2, "BELLJAR_LOG_DIR must be an absolute path");
     let missing = lab.dir().join("missing");
     let missing = lab.bash("true").env("BELLJAR_LOG", "info").env("BELLJAR_LOG_DIR", missing).run();
-    missing.complains(2, "BELLJAR_LOG_DIR: open");
+    missing.complains(2, "(from BELLJAR_LOG_DIR)");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn skill_commands_report_invalid_arguments_with_exit_code_2() {
         .run()
         .complains(2, "--replace");
     skill(&lab, &["run", "a", "--input", "{"]).run().complains(2, "--input is not valid JSON");
-    skill(&lab, &["approve", "a"]).run().complains(2, "no version of a waits");
+    skill(&lab, &["approve", "a"]).run().complains(2, "no version of skill a waits");
     skill(&lab, &["rm", "a"]).run().complains(2, "-y");
     assert_eq!(skill(&lab, &["list"]).succeed().lines().count(), 1, "the skill was not removed");
 }

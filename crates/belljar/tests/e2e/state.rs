@@ -188,7 +188,9 @@ fn run_uses_templates_of_the_operators_configuration() {
     );
     let shown = lab.belljar(["template", "show", "small"]).succeed();
     assert!(shown.contains("memory = \"64MiB\"") && shown.contains("disk = \"2GiB\""), "{shown}");
-    lab.belljar(["template", "show", "large"]).run().complains(2, "there are default, small");
+    lab.belljar(["template", "show", "large"])
+        .run()
+        .complains(2, "known templates: default, small");
     // The output is a valid configuration file.
     let copy = lab.write("copy.toml", shown);
     lab.belljar(["template", "check"]).arg(copy).succeed();

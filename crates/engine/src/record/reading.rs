@@ -105,8 +105,7 @@ pub fn read(reader: &Reader, row: &Row) -> Result<Entry, EngineError> {
 
 /// Adds the commands that help with a damaged ledger to an error.
 pub fn damaged(error: &anyhow::Error) -> EngineError {
-    let error = anyhow!(
-        "{error:#}; run `belljar ledger verify` to see the damage, then `belljar ledger mend` to continue after it"
-    );
-    EngineError::new(ErrorKind::Broken, error)
+    EngineError::message(ErrorKind::Broken, format!("{error:#}")).advise(
+        "run `belljar ledger verify` to see the damage, then `belljar ledger mend` to continue after it",
+    )
 }

@@ -143,10 +143,11 @@ impl Layout {
                 .kind(ErrorKind::Broken)?,
         };
         let version: LayoutVersion = serde_json::from_slice(&version)
-            .with_context(|| {
-                format!("cannot parse {VERSION_FILE} in {home}; if no newer belljar used this directory, remove the file")
-            })
-            .kind(ErrorKind::Damaged)?;
+            .with_context(|| format!("cannot parse {VERSION_FILE} in {home}"))
+            .map_err(|error| {
+                let advice = "if no newer belljar used this directory, remove the file";
+                EngineError::new(ErrorKind::Damaged, error).advise(advice)
+            })?;
         if version.version > VERSION {
             let text = format!(
                 "the state directory {home} was created by a newer belljar (layout {}, but this program supports {VERSION}): use that version, or choose another directory with BELLJAR_HOME",

@@ -42,17 +42,17 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
     let keys = super::trusted_keys(&args.trust)?;
     let verified = match String::from_utf8(bytes) {
-        Ok(text) => complete(verify_receipt(&text, &keys), args.accept_format_1).map_err(|error| {
-            let untrusted = matches!(error.downcast_ref(), Some(ReceiptError::UntrustedKey { .. }));
-            match untrusted && args.trust.key.is_none() {
-                true => error.context(
-                    "the key of the receipt is not trusted; pass the key that you trust with --key",
-                ),
-                false => error,
-            }
-        }),
+        Ok(text) => complete(verify_receipt(&text, &keys), args.accept_format_1),
         Err(_) => Err(anyhow!("the file is not a receipt, because it is not UTF-8 text")),
     };
+    let verified = verified.map_err(|error| {
+        let untrusted = matches!(error.downcast_ref(), Some(ReceiptError::UntrustedKey { .. }));
+        let error = EngineError::new(ErrorKind::Broken, error);
+        match untrusted && args.trust.key.is_none() {
+            true => error.advise("pass the key that you trust with --key"),
+            false => error,
+        }
+    });
     match verified {
         Ok(verified) if args.trust.json.json => {
             print::json(&as_json(&verified)).kind(ErrorKind::Broken)?;
@@ -67,9 +67,7 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
             print::json(&json!({ "holds": false, "text": why })).kind(ErrorKind::Broken)?;
             Ok(exit::FAILED)
         }
-        Err(error) => {
-            Err(EngineError::new(ErrorKind::Broken, error.context("the receipt is invalid")))
-        }
+        Err(error) => Err(error.context("the receipt is invalid")),
     }
 }
 
@@ -168,7 +166,7 @@ fn as_text(verified: &Verified) -> String {
         "valid",
         match verified.is_complete() {
             true => "no event of the run was changed, removed or added",
-            false => "nothing was changed or added; the last events may have been left out",
+            false => "no event of the run was changed or added; the last events may have been removed",
         },
     );
     text

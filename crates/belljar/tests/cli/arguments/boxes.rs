@@ -27,7 +27,7 @@ fn up_refuses_invalid_arguments_and_takes_each_word_as_a_box_name() {
         "list",
     ]), @r##"
 $ belljar up
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <NAME>...
 
 Usage: belljar up <NAME>... [-- <CMD>...]
@@ -36,13 +36,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up ../x
-error: invalid value '../x' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '../x' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar up .hidden
-error: invalid value '.hidden' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '.hidden' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
@@ -52,7 +52,7 @@ belljar: --template: unknown template "large"; the known templates are: default
 [exit 2]
 
 $ belljar up a --agent 'no name'
-error: invalid value 'no name' for '--agent <AGENT>': invalid agent name; use 1 to 40 of a-z, 0-9 and `-`, a letter first
+belljar: invalid value 'no name' for '--agent <AGENT>': invalid agent name; use 1 to 40 of a-z, 0-9 and `-`, a letter first
 
 For more information, try '--help'.
 [exit 2]
@@ -66,7 +66,7 @@ belljar: --workspace: cannot open [LAB]/missing: No such file or directory (os e
 [exit 2]
 
 $ belljar up a --workspace . --no-workspace
-error: the argument '--workspace <DIR>' cannot be used with '--no-workspace'
+belljar: the argument '--workspace <DIR>' cannot be used with '--no-workspace'
 
 Usage: belljar up --workspace <DIR> <NAME>... [-- <CMD>...]
 
@@ -82,7 +82,7 @@ belljar: --repo: [LAB]/project is not in a git repository; run `git init`, or us
 [exit 2]
 
 $ belljar up a --repo . --workspace .
-error: the argument '--repo <DIR>' cannot be used with '--workspace <DIR>'
+belljar: the argument '--repo <DIR>' cannot be used with '--workspace <DIR>'
 
 Usage: belljar up --repo <DIR> <NAME>... [-- <CMD>...]
 
@@ -90,7 +90,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --repo . --mode direct
-error: the argument '--repo <DIR>' cannot be used with '--mode <MODE>'
+belljar: the argument '--repo <DIR>' cannot be used with '--mode <MODE>'
 
 Usage: belljar up --repo <DIR> <NAME>... [-- <CMD>...]
 
@@ -98,7 +98,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --branch main
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --repo <DIR>
 
 Usage: belljar up --repo <DIR> --branch <B> <NAME>... [-- <CMD>...]
@@ -107,7 +107,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --uncommitted
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --repo <DIR>
 
 Usage: belljar up --repo <DIR> --uncommitted <NAME>... [-- <CMD>...]
@@ -116,13 +116,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --git-identity nobody
-error: invalid value 'nobody' for '--git-identity <WHO>': invalid author; write a name and an e-mail address: `Ada Lovelace <ada@example.org>`
+belljar: invalid value 'nobody' for '--git-identity <WHO>': invalid author; write a name and an e-mail address: `Ada Lovelace <ada@example.org>`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --memory 0
-error: invalid value '0' for '--memory <SIZE>': a size cannot be zero; write the intended size
+belljar: invalid value '0' for '--memory <SIZE>': a size cannot be zero; write the intended size
 
 For more information, try '--help'.
 [exit 2]
@@ -132,7 +132,7 @@ belljar: there is no secret `undeclared`: write `[secret.undeclared]` with its `
 [exit 2]
 
 $ belljar up a --health
-error: a value is required for '--health <CMD>' but none was supplied
+belljar: a value is required for '--health <CMD>' but none was supplied
 
 For more information, try '--help'.
 [exit 2]
@@ -166,13 +166,13 @@ fn box_commands_refuse_invalid_arguments_with_exit_code_2() {
         "approve ../a:1",
     ]), @r##"
 $ belljar attach a --detach-keys escape
-error: invalid value 'escape' for '--detach-keys <KEYS>': expected at most eight keys with commas between, each `ctrl-` and a letter or one of `@[\]^_`, or a single character
+belljar: invalid value 'escape' for '--detach-keys <KEYS>': expected at most eight keys with commas between, each `ctrl-` and a letter or one of `@[\]^_`, or a single character
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar exec a
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <CMD>...
 
 Usage: belljar exec <NAME> -- <CMD>...
@@ -181,7 +181,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar exec a --tty --no-tty -- true
-error: the argument '--tty' cannot be used with '--no-tty'
+belljar: the argument '--tty' cannot be used with '--no-tty'
 
 Usage: belljar exec --tty <NAME> -- <CMD>...
 
@@ -189,13 +189,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar logs a --tail some
-error: invalid value 'some' for '--tail <LINES>': invalid digit found in string
+belljar: invalid value 'some' for '--tail <LINES>': invalid digit found in string
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar snapshot a tag --list
-error: the argument '[TAG]' cannot be used with '--list'
+belljar: the argument '[TAG]' cannot be used with '--list'
 
 Usage: belljar snapshot <NAME> <TAG>
 
@@ -203,7 +203,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar snapshot a --json
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --list
 
 Usage: belljar snapshot --list --json <NAME> [TAG]
@@ -212,7 +212,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar reset a --keep-work --discard-work
-error: the argument '--keep-work' cannot be used with '--discard-work'
+belljar: the argument '--keep-work' cannot be used with '--discard-work'
 
 Usage: belljar reset --keep-work <NAME> [TAG]
 
@@ -220,7 +220,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar restore --as new
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <NAME|ID>
 
 Usage: belljar restore --as <NEW> <NAME|ID>
@@ -229,13 +229,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar gc --older-than soon
-error: invalid value 'soon' for '--older-than <AGE>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
+belljar: invalid value 'soon' for '--older-than <AGE>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar network a
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <NET>
 
 Usage: belljar network <NAME> <NET>
@@ -244,25 +244,25 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar network a some
-error: invalid value 'some' for '<NET>': unknown network level; write `none`, `restricted` or `full`
+belljar: invalid value 'some' for '<NET>': unknown network level; write `none`, `restricted` or `full`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar approve first
-error: invalid value 'first' for '[ID]...': expected NAME:NUMBER, as `belljar approve` lists it
+belljar: invalid value 'first' for '[ID]...': expected NAME:NUMBER, as `belljar approve` lists it
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar approve a:b
-error: invalid value 'a:b' for '[ID]...': the text after `:` is not a number
+belljar: invalid value 'a:b' for '[ID]...': the text after `:` is not a number
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar approve ../a:1
-error: invalid value '../a:1' for '[ID]...': the text before `:` is not a valid name of a box
+belljar: invalid value '../a:1' for '[ID]...': the text before `:` is not a valid name of a box
 
 For more information, try '--help'.
 [exit 2]

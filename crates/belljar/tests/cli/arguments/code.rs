@@ -13,20 +13,20 @@ fn skill_and_api_commands_refuse_invalid_arguments_with_exit_code_2() {
         "api show a --search x --types",
     ]), @r##"
 $ belljar skill save ../a LAB/file
-error: invalid value '../a' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
+belljar: invalid value '../a' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar skill save a LAB/file --lang py
-error: invalid value 'py' for '--lang <LANG>'
+belljar: invalid value 'py' for '--lang <LANG>'
   [possible values: ts, js]
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar skill edit a --search x
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --replace <TEXT>
 
 Usage: belljar skill edit --search <TEXT> --replace <TEXT> <NAME>
@@ -35,19 +35,19 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar api add 'a b'
-error: invalid value 'a b' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
+belljar: invalid value 'a b' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar api add a --base-url nowhere
-error: invalid value 'nowhere' for '--base-url <URL>': invalid URL; write https://HOST or https://HOST/PATH
+belljar: invalid value 'nowhere' for '--base-url <URL>': invalid URL; write https://HOST or https://HOST/PATH
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar api show a --search x --types
-error: the argument '--search <WORDS>' cannot be used with '--types'
+belljar: the argument '--search <WORDS>' cannot be used with '--types'
 
 Usage: belljar api show --search <WORDS> <NAME>
 
@@ -69,14 +69,14 @@ fn mcp_and_code_refuse_invalid_arguments_with_exit_code_2() {
         "code --languages --json",
     ]), @r##"
 $ belljar mcp install emacs
-error: invalid value 'emacs' for '<CLIENT>'
+belljar: invalid value 'emacs' for '<CLIENT>'
   [possible values: claude, codex, gemini, opencode, vscode]
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar mcp --tls-cert x
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --http <ADDR:PORT>
   --tls-key <FILE>
 
@@ -86,13 +86,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar mcp --http nowhere
-error: invalid value 'nowhere' for '--http <ADDR:PORT>': invalid socket address syntax
+belljar: invalid value 'nowhere' for '--http <ADDR:PORT>': invalid socket address syntax
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar code --lang cobol
-error: invalid value 'cobol' for '--lang <LANG>': unknown language "cobol"; the known languages are ts, js, py, sh, deno, node
+belljar: invalid value 'cobol' for '--lang <LANG>': unknown language "cobol"; the known languages are ts, js, py, sh, deno, node
 
 For more information, try '--help'.
 [exit 2]
@@ -106,7 +106,7 @@ belljar: `timeout` must be from 1 to 600 seconds
 [exit 2]
 
 $ belljar code --mode overlay
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --workspace <DIR>
 
 Usage: belljar code --workspace <DIR> --mode <MODE> [FILE]
@@ -115,7 +115,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar code --languages --json
-error: the argument '--languages' cannot be used with one or more of the other specified arguments
+belljar: the argument '--languages' cannot be used with one or more of the other specified arguments
 
 Usage: belljar code [OPTIONS] [FILE]
 

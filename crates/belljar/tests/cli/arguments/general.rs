@@ -13,7 +13,7 @@ fn command_line_suggests_a_similar_name_for_a_misspelled_command_or_option() {
         "ledger log --folow",
     ]), @r##"
 $ belljar satus
-error: unrecognized subcommand 'satus'
+belljar: unrecognized subcommand 'satus'
 
   tip: a similar subcommand exists: 'status'
 
@@ -23,7 +23,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar secret lst
-error: unrecognized subcommand 'lst'
+belljar: unrecognized subcommand 'lst'
 
   tip: some similar subcommands exist: 'test', 'list'
 
@@ -41,7 +41,7 @@ belljar: unknown option --alow=pypi; did you mean --allow? (write `--` before a 
 [exit 2]
 
 $ belljar up --memroy 1GiB box
-error: unexpected argument '--memroy' found
+belljar: unexpected argument '--memroy' found
 
   tip: a similar argument exists: '--memory'
   tip: to pass '--memroy' as a value, use '-- --memroy'
@@ -52,7 +52,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger log --folow
-error: unexpected argument '--folow' found
+belljar: unexpected argument '--folow' found
 
   tip: a similar argument exists: '--follow'
 
@@ -101,7 +101,7 @@ fn unknown_missing_and_conflicting_arguments_are_named_with_exit_code_2() {
         "ui extra",
     ]), @r##"
 $ belljar frobnicate
-error: unrecognized subcommand 'frobnicate'
+belljar: unrecognized subcommand 'frobnicate'
 
 Usage: belljar [OPTIONS] <COMMAND>
 
@@ -109,7 +109,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar rnu
-error: unrecognized subcommand 'rnu'
+belljar: unrecognized subcommand 'rnu'
 
   tip: a similar subcommand exists: 'runs'
 
@@ -119,7 +119,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar --frobnicate
-error: unexpected argument '--frobnicate' found
+belljar: unexpected argument '--frobnicate' found
 
 Usage: belljar [OPTIONS] <COMMAND>
 
@@ -131,7 +131,7 @@ belljar: unknown option --frobnicate; `belljar run --help` lists the options (wr
 [exit 2]
 
 $ belljar list extra
-error: unexpected argument 'extra' found
+belljar: unexpected argument 'extra' found
 
 Usage: belljar list [OPTIONS]
 
@@ -139,7 +139,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <CMD>...
 
 Usage: belljar run <CMD>...
@@ -148,7 +148,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --no-workspace --workspace . -- true
-error: the argument '--no-workspace' cannot be used with '--workspace <DIR>'
+belljar: the argument '--no-workspace' cannot be used with '--workspace <DIR>'
 
 Usage: belljar run --no-workspace <CMD>...
 
@@ -156,13 +156,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --memory
-error: a value is required for '--memory <SIZE>' but none was supplied
+belljar: a value is required for '--memory <SIZE>' but none was supplied
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar --config
-error: a value is required for '--config <FILE>' but none was supplied
+belljar: a value is required for '--config <FILE>' but none was supplied
 
 For more information, try '--help'.
 [exit 2]
@@ -194,7 +194,7 @@ A stored secret can be used, replaced and removed. It is never shown.
 [exit 2]
 
 $ belljar secret frobnicate
-error: unrecognized subcommand 'frobnicate'
+belljar: unrecognized subcommand 'frobnicate'
 
 Usage: belljar secret [OPTIONS] <COMMAND>
 
@@ -202,7 +202,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar completions
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <SHELL>
 
 Usage: belljar completions <SHELL>
@@ -211,14 +211,14 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar completions cmd.exe
-error: invalid value 'cmd.exe' for '<SHELL>'
+belljar: invalid value 'cmd.exe' for '<SHELL>'
   [possible values: bash, elvish, fish, powershell, zsh]
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ui extra
-error: unexpected argument 'extra' found
+belljar: unexpected argument 'extra' found
 
 Usage: belljar ui [OPTIONS]
 

@@ -16,26 +16,26 @@ fn ledger_commands_refuse_invalid_arguments_with_exit_code_2() {
         "ledger export --otel --jsonl",
     ]), @r##"
 $ belljar ledger log --kind none
-error: invalid value 'none' for '--kind <KIND>'
+belljar: invalid value 'none' for '--kind <KIND>'
   [possible values: run, run.created, run.layers, run.weakened, run.exec, box, box.exec, run.limit, run.ended, run.failed, workspace, workspace.changed, workspace.applying, workspace.applied, workspace.discarded, policy, policy.loaded, doctor, doctor.checked, dns, dns.decided, request, request.decided, request.finished, secret, secret.used, secret.set, secret.renewed, secret.removed, skill, skill.saved, skill.approved, skill.removed, box.removed, box.discarded, box.restored, box.snapshot, box.reset, box.forked, trash, trash.emptied, api, api.added, alarm, alarm.raised, budget, budget.spent, approval, approval.asked, approval.given, approval.refused, network, network.changed, attention, attention.settled, ledger, ledger.created, ledger.redacted, ledger.pruned, ledger.repaired, ledger.checkpoint, key, key.rotated, trace, trace.span]
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger log --since yesterday
-error: invalid value 'yesterday' for '--since <TIME>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
+belljar: invalid value 'yesterday' for '--since <TIME>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger log --limit all
-error: invalid value 'all' for '--limit <N>': invalid digit found in string
+belljar: invalid value 'all' for '--limit <N>': invalid digit found in string
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger log --follow --reverse
-error: the argument '--follow' cannot be used with '--reverse'
+belljar: the argument '--follow' cannot be used with '--reverse'
 
 Usage: belljar ledger log --follow
 
@@ -43,19 +43,19 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger replay x --speed 0
-error: invalid value '0' for '--speed <N>': expected a number above 0, such as 10 or 0.5
+belljar: invalid value '0' for '--speed <N>': expected a number above 0, such as 10 or 0.5
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger redact abc --reason ''
-error: invalid value '' for '--reason <TEXT>': the reason must not be empty
+belljar: invalid value '' for '--reason <TEXT>': the reason must not be empty
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger prune
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --before <DATE>
 
 Usage: belljar ledger prune --before <DATE>
@@ -64,13 +64,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger prune --before soon
-error: invalid value 'soon' for '--before <DATE>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
+belljar: invalid value 'soon' for '--before <DATE>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger export --otel --jsonl
-error: the argument '--otel' cannot be used with '--jsonl'
+belljar: the argument '--otel' cannot be used with '--jsonl'
 
 Usage: belljar ledger export --otel
 

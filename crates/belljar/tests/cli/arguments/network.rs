@@ -11,7 +11,7 @@ fn net_commands_refuse_invalid_arguments_with_exit_code_2() {
         "net log --all x",
     ]), @r##"
 $ belljar net explain
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <URL>
 
 Usage: belljar net explain <URL>
@@ -20,17 +20,17 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar net explain 'https://a b/'
-belljar: https://a b/: a host name can contain only letters, digits, hyphens and dots
+belljar: invalid URL https://a b/: a host name can contain only letters, digits, hyphens and dots
 [exit 2]
 
 $ belljar net explain https://a.example.com --method 'GET /'
-error: invalid value 'GET /' for '--method <METHOD>': invalid method; write for example GET or POST
+belljar: invalid value 'GET /' for '--method <METHOD>': invalid method; write for example GET or POST
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar net log --all x
-error: the argument '--all' cannot be used with '[RUN]'
+belljar: the argument '--all' cannot be used with '[RUN]'
 
 Usage: belljar net log --all [RUN]
 
@@ -47,7 +47,7 @@ fn secret_set_refuses_invalid_arguments_with_exit_code_2() {
         "secret set a --from-env A --from-file b",
     ]), @r##"
 $ belljar secret set
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <NAME>
 
 Usage: belljar secret set <NAME>
@@ -56,13 +56,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar secret set 'a b'
-error: invalid value 'a b' for '<NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
+belljar: invalid value 'a b' for '<NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar secret set a --from-env A --from-file b
-error: the argument '--from-env <VAR>' cannot be used with '--from-file <FILE>'
+belljar: the argument '--from-env <VAR>' cannot be used with '--from-file <FILE>'
 
 Usage: belljar secret set --from-env <VAR> <NAME>
 

@@ -11,7 +11,7 @@ fn diff_and_apply_refuse_invalid_arguments_with_exit_code_2() {
         "apply --branch x --theirs y",
     ]), @r##"
 $ belljar diff --stat --conflicts
-error: the argument '--stat' cannot be used with '--conflicts'
+belljar: the argument '--stat' cannot be used with '--conflicts'
 
 Usage: belljar diff --stat [RUN] [-- <PATH>...]
 
@@ -19,7 +19,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar diff --home
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   <RUN>
 
 Usage: belljar diff --home <RUN> [-- <PATH>...]
@@ -28,7 +28,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar diff a --since tag
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --home
 
 Usage: belljar diff --home --since <TAG> <RUN> [-- <PATH>...]
@@ -37,7 +37,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar apply --branch x --theirs y
-error: the argument '--branch [<BRANCH>]' cannot be used with '--theirs <PATH>'
+belljar: the argument '--branch [<BRANCH>]' cannot be used with '--theirs <PATH>'
 
 Usage: belljar apply --branch [<BRANCH>] [RUN] [-- <PATH>...]
 

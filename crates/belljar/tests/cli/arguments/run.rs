@@ -52,43 +52,43 @@ belljar: --workspace: cannot open [LAB]/missing: No such file or directory (os e
 [exit 2]
 
 $ belljar run --mode fast -- true
-error: invalid value 'fast' for '--mode <MODE>': unknown mode; write `overlay`, `direct` or `read-only`
+belljar: invalid value 'fast' for '--mode <MODE>': unknown mode; write `overlay`, `direct` or `read-only`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --net some -- true
-error: invalid value 'some' for '--net <NET>': unknown network level; write `none`, `restricted` or `full`
+belljar: invalid value 'some' for '--net <NET>': unknown network level; write `none`, `restricted` or `full`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --allow 'a b c' -- true
-error: invalid value 'a b c' for '--allow <RULE>': `methods`: methods must be upper case, for example GET
+belljar: invalid value 'a b c' for '--allow <RULE>': `methods`: methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --allow nothing -- true
-error: invalid value 'nothing' for '--allow <RULE>': unknown preset; the presets are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https
+belljar: invalid value 'nothing' for '--allow <RULE>': unknown preset; the presets are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --deny '*' -- true
-error: invalid value '*' for '--deny <RULE>': `host`: a wildcard must be the whole first label, as in *.example.com
+belljar: invalid value '*' for '--deny <RULE>': `host`: a wildcard must be the whole first label, as in *.example.com
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --ask 'a b c' -- true
-error: invalid value 'a b c' for '--ask <RULE>': `methods`: methods must be upper case, for example GET
+belljar: invalid value 'a b c' for '--ask <RULE>': `methods`: methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --secret 'a b' -- true
-error: invalid value 'a b' for '--secret <NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
+belljar: invalid value 'a b' for '--secret <NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
@@ -98,55 +98,55 @@ belljar: there is no secret `undeclared`: write `[secret.undeclared]` with its `
 [exit 2]
 
 $ belljar run --mount relative -- true
-error: invalid value 'relative' for '--mount <SRC:DST[:ro|rw]>': invalid mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw
+belljar: invalid value 'relative' for '--mount <SRC:DST[:ro|rw]>': invalid mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --mount /etc:/proc/x -- true
-error: invalid value '/etc:/proc/x' for '--mount <SRC:DST[:ro|rw]>': cannot mount at /proc, which the box itself provides; choose another target
+belljar: invalid value '/etc:/proc/x' for '--mount <SRC:DST[:ro|rw]>': cannot mount at /proc, which the box itself provides; choose another target
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --mount /etc:relative -- true
-error: invalid value '/etc:relative' for '--mount <SRC:DST[:ro|rw]>': the target of the mount must be an absolute path without `.`, `..` or `//`
+belljar: invalid value '/etc:relative' for '--mount <SRC:DST[:ro|rw]>': the target of the mount must be an absolute path without `.`, `..` or `//`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --mount /etc:/x:rx -- true
-error: invalid value '/etc:/x:rx' for '--mount <SRC:DST[:ro|rw]>': invalid access at the end of the mount; write `:ro`, `:rw` or nothing
+belljar: invalid value '/etc:/x:rx' for '--mount <SRC:DST[:ro|rw]>': invalid access at the end of the mount; write `:ro`, `:rw` or nothing
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --env =x -- true
-error: invalid value '=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
+belljar: invalid value '=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --env 'A B=x' -- true
-error: invalid value 'A B=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
+belljar: invalid value 'A B=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --user me -- true
-error: invalid value 'me' for '--user <UID>': invalid digit found in string
+belljar: invalid value 'me' for '--user <UID>': invalid digit found in string
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --user=-1 -- true
-error: invalid value '-1' for '--user <UID>': -1 is not in 0..=4294967295
+belljar: invalid value '-1' for '--user <UID>': -1 is not in 0..=4294967295
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --memory much -- true
-error: invalid value 'much' for '--memory <SIZE>': invalid size; write for example "512MiB" or "2GiB"
+belljar: invalid value 'much' for '--memory <SIZE>': invalid size; write for example "512MiB" or "2GiB"
 
 For more information, try '--help'.
 [exit 2]
@@ -156,19 +156,19 @@ belljar: the memory limit must be at least 16MiB, or no program can start
 [exit 2]
 
 $ belljar run --cpus none -- true
-error: invalid value 'none' for '--cpus <N>': invalid number of CPUs; write for example "2" or "0.5"
+belljar: invalid value 'none' for '--cpus <N>': invalid number of CPUs; write for example "2" or "0.5"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --cpus 0 -- true
-error: invalid value '0' for '--cpus <N>': the number of CPUs must be greater than zero
+belljar: invalid value '0' for '--cpus <N>': the number of CPUs must be greater than zero
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --pids many -- true
-error: invalid value 'many' for '--pids <N>': invalid digit found in string
+belljar: invalid value 'many' for '--pids <N>': invalid digit found in string
 
 For more information, try '--help'.
 [exit 2]
@@ -178,19 +178,19 @@ belljar: the process limit must be at least 2; Belljar itself needs one process
 [exit 2]
 
 $ belljar run --disk -1 -- true
-error: invalid value '-1' for '--disk <SIZE>': a size cannot be negative
+belljar: invalid value '-1' for '--disk <SIZE>': a size cannot be negative
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --disk 0 -- true
-error: invalid value '0' for '--disk <SIZE>': a size cannot be zero; write the intended size
+belljar: invalid value '0' for '--disk <SIZE>': a size cannot be zero; write the intended size
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --files few -- true
-error: invalid value 'few' for '--files <N>': invalid digit found in string
+belljar: invalid value 'few' for '--files <N>': invalid digit found in string
 
 For more information, try '--help'.
 [exit 2]
@@ -200,37 +200,37 @@ belljar: the limit of open files must be at least 16, or no program can start
 [exit 2]
 
 $ belljar run --output-limit x -- true
-error: invalid value 'x' for '--output-limit <SIZE>': invalid size; write for example "512MiB" or "2GiB"
+belljar: invalid value 'x' for '--output-limit <SIZE>': invalid size; write for example "512MiB" or "2GiB"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --timeout soon -- true
-error: invalid value 'soon' for '--timeout <TIME>': invalid time; write for example "90s", "10m", "1h30m" or "none"
+belljar: invalid value 'soon' for '--timeout <TIME>': invalid time; write for example "90s", "10m", "1h30m" or "none"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --timeout 0s -- true
-error: invalid value '0s' for '--timeout <TIME>': a timeout of zero would kill every program at once; write "none" for no timeout
+belljar: invalid value '0s' for '--timeout <TIME>': a timeout of zero would kill every program at once; write "none" for no timeout
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --record all -- true
-error: invalid value 'all' for '--record <WHAT>': unknown recording level; write `hashes`, `bodies` or `none`
+belljar: invalid value 'all' for '--record <WHAT>': unknown recording level; write `hashes`, `bodies` or `none`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --weaken walls -- true
-error: invalid value 'walls' for '--weaken <LAYER>': unknown layer; the layers are namespaces, time-namespace, read-only-system, proc-mask, seccomp, landlock, capabilities, no-new-privs, nested-userns, cgroup, rlimits, self-test
+belljar: invalid value 'walls' for '--weaken <LAYER>': unknown layer; the layers are namespaces, time-namespace, read-only-system, proc-mask, seccomp, landlock, capabilities, no-new-privs, nested-userns, cgroup, rlimits, self-test
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --require moon -- true
-error: invalid value 'moon' for '--require <WHAT>': unknown requirement; the only one is `cgroup`
+belljar: invalid value 'moon' for '--require <WHAT>': unknown requirement; the only one is `cgroup`
 
 For more information, try '--help'.
 [exit 2]
@@ -240,13 +240,13 @@ belljar: `cgroup` is both required and weakened
 [exit 2]
 
 $ belljar run --name ../x -- true
-error: invalid value '../x' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '../x' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --name '' -- true
-error: invalid value '' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]

@@ -12,7 +12,7 @@ fn doctor_template_policy_and_agent_refuse_invalid_arguments_with_exit_code_2() 
         "agent show nobody",
     ]), @r##"
 $ belljar doctor --only C10
-error: the following required arguments were not provided:
+belljar: the following required arguments were not provided:
   --prove
 
 Usage: belljar doctor --prove --only <ID>

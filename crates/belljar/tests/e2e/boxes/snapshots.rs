@@ -191,7 +191,7 @@ fn fork_copies_a_box_and_changes_to_the_copy_do_not_affect_the_source() {
     lab.belljar(["down", "three", "--discard-work"]).succeed();
     lab.belljar(["fork", "task", "one"]).run().complains(2, "already");
     lab.belljar(["fork", "task@never", "four"]).run().complains(2, "no snapshot never");
-    lab.belljar(["fork", "task@../..", "four"]).run().complains(2, "the snapshot");
+    lab.belljar(["fork", "task@../..", "four"]).run().complains(2, "snapshot tag");
     assert_eq!(lab.boxes(), ["one", "task"]);
 }
 
