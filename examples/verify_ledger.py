@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Verifies a Belljar ledger, or the receipt of one run, and says what is wrong and where.
+"""Verifies a Belljar ledger, or the receipt of one run, and reports each damage with its position.
 
-It does what docs/ledger-format.md says, with RFC 6962, RFC 8032 and C2SP signed-note and tlog-checkpoint;
-it shares no code with Belljar and needs only the standard library of Python 3.11. That has no zstd: the
-content of kept bodies is checked when `compression.zstd`, `zstandard` or the command `zstd` is there;
-otherwise only their files are, and the answer counts them as not checked. It writes nothing.
+The script implements docs/ledger-format.md, with RFC 6962, RFC 8032, C2SP signed-note and C2SP tlog-checkpoint.
+It shares no code with Belljar, needs only the standard library of Python 3.11, and writes no files.
 
-exit status: 0 sound, 1 damage, 2 wrong usage or nothing there to verify
+The standard library of Python 3.11 has no zstd. The content of stored bodies is verified if the module
+`compression.zstd`, the module `zstandard` or the command `zstd` is available. Otherwise only the checksums of
+their files are verified, and the result counts these contents as not checked.
+
+exit status: 0 intact, 1 damaged, 2 wrong usage or no ledger to verify
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Bad(Exception):
-    """What is wrong with the thing at hand; whoever catches it knows where that was."""
+class Invalid(Exception):
+    """The checked data is invalid. The message says why; the code that catches the error adds the position."""
 
 
-def need(holds: object, otherwise: str) -> None:
-    if not holds:
-        raise Bad(otherwise)
+def require(condition: object, message: str) -> None:
+    """Raises `Invalid` with this message unless the condition is true."""
+    if not condition:
+        raise Invalid(message)
 
 
 def H(*parts: bytes) -> bytes:
+    """Returns the SHA-256 hash of the concatenated parts."""
     return hashlib.sha256(b"".join(parts)).digest()
 
 
@@ -34,21 +38,22 @@ def utf8(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Bad("text that is not UTF-8") from error
+        raise Invalid("a text is not valid UTF-8") from error
 
 
 def from_base64(text: object, length: int | None = None) -> bytes:
+    """Decodes canonical base64, optionally of a given number of bytes."""
     try:
         data = base64.b64decode(str(text), validate=True)
     except ValueError as error:
-        raise Bad("this is not base64") from error
-    need(base64.b64encode(data).decode() == text, "base64 that is not canonical")
-    need(length in (None, len(data)), f"base64 of {len(data)} bytes, not {length}")
+        raise Invalid("a text is not valid base64") from error
+    require(base64.b64encode(data).decode() == text, "a base64 text is not in canonical form")
+    require(length in (None, len(data)), f"a base64 text has {len(data)} bytes instead of {length}")
     return data
 
 
-# ---- Ed25519, RFC 8032 section 5.1, on points (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z.
-# Strict: one encoding of points and scalars, no points of small order, no cofactor.
+# ---- Ed25519, RFC 8032 section 5.1. Points are (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z.
+# Verification is strict: only canonical encodings of points and scalars, no points of small order, no cofactor.
 
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, -1, P) % P
@@ -57,13 +62,15 @@ ZERO: Point = (0, 1, 1, 0)
 
 
 def add(a: Point, b: Point) -> Point:
+    """Returns the sum of two points."""
     m, n = (a[1] - a[0]) * (b[1] - b[0]), (a[1] + a[0]) * (b[1] + b[0])
     t, z = 2 * D * a[3] * b[3], 2 * a[2] * b[2]
     e, f, g, h = n - m, (z - t) % P, (z + t) % P, n + m
     return e * f % P, g * h % P, f * g % P, e * h % P
 
 
-def times(scalar: int, point: Point) -> Point:
+def multiply(scalar: int, point: Point) -> Point:
+    """Returns a multiple of a point."""
     total = ZERO
     for bit in f"{scalar:b}":
         total = add(total, total)
@@ -71,20 +78,21 @@ def times(scalar: int, point: Point) -> Point:
     return total
 
 
-def same(a: Point, b: Point) -> bool:
+def equal_points(a: Point, b: Point) -> bool:
     return (a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0
 
 
 def to_point(data: bytes) -> Point:
+    """Decodes a point, and refuses other encodings and points of small order."""
     odd, y = divmod(int.from_bytes(data, "little"), 2**255)
     square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
     x = pow(square, (P + 3) // 8, P)
     if x * x % P != square:
         x = x * pow(2, (P - 1) // 4, P) % P
-    need(y < P and odd < 2 and x * x % P == square and (x or not odd), "this is no point of the curve")
+    require(y < P and odd < 2 and x * x % P == square and (x or not odd), "the bytes are not a point on the curve")
     x = x if x % 2 == odd else P - x
     point = (x, y, 1, x * y % P)
-    need(not same(times(8, point), ZERO), "a point of small order")
+    require(not equal_points(multiply(8, point), ZERO), "a point has a small order")
     return point
 
 
@@ -92,16 +100,20 @@ BASE = to_point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
 
 
 def check_signature(key: bytes, message: bytes, signature: bytes) -> None:
-    need(len(signature) == 64, "a signature of another length")
+    """Checks the Ed25519 signature of a message."""
+    require(len(signature) == 64, "a signature has a wrong length")
     r, s = to_point(signature[:32]), int.from_bytes(signature[32:], "little")
     k = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % L
-    need(s < L and same(times(s, BASE), add(r, times(k, to_point(key)))), "a signature does not fit its text")
+    fits = s < L and equal_points(multiply(s, BASE), add(r, multiply(k, to_point(key))))
+    require(fits, "a signature does not match its text")
 
 
 # ---- Keys and checkpoints
 
 
 class Key(NamedTuple):
+    """A public key of a ledger."""
+
     name: str
     public: bytes
 
@@ -109,10 +121,10 @@ class Key(NamedTuple):
     def parse(vkey: str) -> Key:
         name, _, rest = vkey.partition("+")
         id, _, data = rest.partition("+")
-        need(re.fullmatch("belljar/[0-9a-f]{32}", name), "the name of a key")
+        require(re.fullmatch("belljar/[0-9a-f]{32}", name), "the name of a key is invalid")
         decoded = from_base64(data, 33)
         key = Key(name, decoded[1:])
-        need(decoded[0] == 1 and key.id().hex() == id, "the id of a key does not fit it")
+        require(decoded[0] == 1 and key.id().hex() == id, "the id of a key does not match the key")
         to_point(key.public)
         return key
 
@@ -124,6 +136,8 @@ class Key(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
+    """The text of a signed checkpoint."""
+
     origin: str
     size: int
     root: bytes
@@ -131,25 +145,25 @@ class Checkpoint(NamedTuple):
 
     @staticmethod
     def open(note: str, keys: list[Key]) -> Checkpoint:
-        """One that a key of these signed. Signatures of keys that we do not know do no harm."""
+        """Parses a checkpoint that one of these keys signed. Signatures of unknown keys are ignored."""
         text, gap, signatures = note.rpartition("\n\n")
-        need(gap and signatures.endswith("\n"), "this is not a signed note")
-        need(not re.search(r"[\x00-\x09\x0b-\x1f]", note), "a note with control characters")
+        require(gap and signatures.endswith("\n"), "the text is not a signed note")
+        require(not re.search(r"[\x00-\x09\x0b-\x1f]", note), "a note contains control characters")
         trusted = 0
         for line in signatures[:-1].split("\n"):
             dash, name, data, *more = line.split(" ") + ["", ""]
-            need(dash == "\N{EM DASH}" and name and more == ["", ""], "a line that is not a signature")
+            require(dash == "\N{EM DASH}" and name and more == ["", ""], "a line of a note is not a signature")
             decoded = from_base64(data)
-            need(len(decoded) > 4, "a signature of another length")
+            require(len(decoded) > 4, "a signature has a wrong length")
             for key in keys:
                 if (key.name, key.id()) == (name, decoded[:4]):
                     check_signature(key.public, f"{text}\n".encode(), decoded[4:])
                     trusted += 1
-        need(trusted, "no trusted key signed the checkpoint")
+        require(trusted, "no trusted key signed the checkpoint")
         lines = text.split("\n")
-        need(len(lines) >= 3, "a checkpoint has lines for origin, size and root")
+        require(len(lines) >= 3, "a checkpoint lacks a line for origin, size or root")
         origin, size, root, *extensions = lines
-        need(re.fullmatch("0|[1-9][0-9]{0,19}", size), "a size that is not a number")
+        require(re.fullmatch("0|[1-9][0-9]{0,19}", size), "the size in a checkpoint is not a number")
         return Checkpoint(origin, int(size), from_base64(root, 32), extensions)
 
 
@@ -165,7 +179,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def right_edge(leaves: list[bytes]) -> list[bytes]:
-    """The complete subtrees at the right edge, largest first."""
+    """Returns the hashes of the complete subtrees at the right edge of the tree, largest first."""
     edge: list[tuple[int, bytes]] = []
     for tree in leaves:
         size = 1
@@ -176,6 +190,7 @@ def right_edge(leaves: list[bytes]) -> list[bytes]:
 
 
 def root_hash(leaves: list[bytes]) -> bytes:
+    """Returns the root of the tree with these leaf hashes."""
     edge = right_edge(leaves) or [H()]
     root = edge.pop()
     while edge:
@@ -184,7 +199,8 @@ def root_hash(leaves: list[bytes]) -> bytes:
 
 
 def root_by_proof(leaf: bytes, index: int, size: int, proof: list[bytes]) -> bytes:
-    need((size == 1) == (not proof), "a proof of another length")
+    """Returns the root that follows from a leaf, its index, the size of the tree and an inclusion proof."""
+    require((size == 1) == (not proof), "an inclusion proof has a wrong length")
     if size == 1:
         return leaf
     half = 1 << (size - 1).bit_length() - 1
@@ -196,15 +212,15 @@ def root_by_proof(leaf: bytes, index: int, size: int, proof: list[bytes]) -> byt
 # ---- Events
 
 
-class Bytes:
-    """Takes bytes from the front; says so when there are too few."""
+class Cursor:
+    """Reads values from the start of a byte string, and raises `Invalid` if it is too short."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
 
     def take(self, length: int) -> bytes:
         self.at += length
-        need(self.at <= len(self.data), "cut short")
+        require(self.at <= len(self.data), "the data is too short")
         return self.data[self.at - length : self.at]
 
     def number(self, length: int) -> int:
@@ -213,42 +229,47 @@ class Bytes:
     def str8(self) -> str:
         return utf8(self.take(self.number(1)))
 
-    def truth(self) -> bool:
+    def boolean(self) -> bool:
         byte = self.number(1)
-        need(byte < 2, "a truth that is neither 0 nor 1")
+        require(byte < 2, "a boolean is neither 0 nor 1")
         return byte == 1
 
     def end(self) -> None:
-        need(self.at == len(self.data), "bytes are left over")
+        require(self.at == len(self.data), "extra bytes follow the data")
 
 
 class Body(NamedTuple):
+    """The commitment of a body in an event."""
+
     commitment: bytes
     size: int
     kept: bool
 
 
-TEXT, BYTES, NUMBER, TRUTH, LIST, HASH, BODY = range(1, 8)
+TEXT, BYTES, NUMBER, BOOLEAN, LIST, HASH, BODY = range(1, 8)
 ACTORS = ("operator", "supervisor", "broker", "engine", "importer")
 
 
 def value_of(type: int, data: bytes) -> Any:
-    rest, value = Bytes(data), None
+    """Decodes the value of a field of this type."""
+    rest, value = Cursor(data), None
     match type:
         case 1: value = utf8(rest.take(len(data)))
         case 2: value = rest.take(len(data))
         case 3: value = rest.number(8)
-        case 4: value = rest.truth()
+        case 4: value = rest.boolean()
         case 5: value = [rest.take(rest.number(4)) for _ in range(rest.number(4))]
         case 6: value = rest.take(32)
-        case 7: value = Body(rest.take(32), rest.number(8), rest.truth())
-        case _: raise Bad("a field of unknown type")
+        case 7: value = Body(rest.take(32), rest.number(8), rest.boolean())
+        case _: raise Invalid("a field has an unknown type")
     rest.end()
     return value
 
 
 @dataclass
 class Event:
+    """A parsed event."""
+
     kind: str
     run: str
     sequence: int
@@ -259,32 +280,32 @@ class Event:
 
     @staticmethod
     def parse(data: bytes) -> Event:
-        rest, fields, before = Bytes(data), dict[str, tuple[int, Any]](), ""
-        need(rest.number(1) == 1, "an event of another version")
+        rest, fields, before = Cursor(data), dict[str, tuple[int, Any]](), ""
+        require(rest.number(1) == 1, "the version of the event is not supported")
         kind, run, sequence, previous, actor = rest.str8(), rest.str8(), rest.number(8), rest.take(32), rest.str8()
-        need(re.fullmatch("[a-z0-9._]+", kind) and actor in ACTORS, "its kind or its actor")
-        need(re.fullmatch("([0-9a-hjkmnp-tv-z]{16})?", run), "the name of its run")
-        cause = rest.number(8) if rest.truth() else None
+        require(re.fullmatch("[a-z0-9._]+", kind) and actor in ACTORS, "the kind or the actor of the event is invalid")
+        require(re.fullmatch("([0-9a-hjkmnp-tv-z]{16})?", run), "the run id of the event is invalid")
+        cause = rest.number(8) if rest.boolean() else None
         _time, _uptime, _boot = rest.number(8), rest.number(8), rest.take(16)
         for _ in range(rest.number(2)):
             name, type, value = rest.str8(), rest.number(1), rest.take(rest.number(4))
-            need(re.fullmatch("[a-z0-9_]+", name) and name > before, "the name of a field, or its place")
+            require(re.fullmatch("[a-z0-9_]+", name) and name > before, "a field name is invalid or out of order")
             fields[name], before = (type, value_of(type, value)), name
         rest.end()
         return Event(kind, run, sequence, previous, cause, leaf_hash(data), fields)
 
     def get(self, name: str, type: int) -> Any:
         found, value = self.fields.get(name, (0, None))
-        need(found == type, f"{self.kind} without a proper {name}")
+        require(found == type, f"field {name} of {self.kind} is missing or has a wrong type")
         return value
 
-    def check_place(self, index: int, last: tuple[int, bytes] | None) -> None:
-        """Given the sequence and the leaf of its run's event before it."""
+    def check_order(self, index: int, last: tuple[int, bytes] | None) -> None:
+        """Checks the event against the previous event of its run, given by its sequence and its leaf hash."""
         sequence, previous = (last[0] + 1, last[1]) if last else (0, bytes(32))
-        need(self.sequence == sequence, f"sequence {self.sequence} where {sequence} is due")
-        need(self.previous == previous, "it does not name the hash of the event before it")
-        need(self.cause is None or self.cause < index, "its cause is not before it")
-        need(last or not self.run or self.kind == "run.created", "the first event of a run is not run.created")
+        require(self.sequence == sequence, f"the sequence is {self.sequence} instead of {sequence}")
+        require(self.previous == previous, "the event does not contain the hash of the previous event of its run")
+        require(self.cause is None or self.cause < index, "the cause of the event does not come before the event")
+        require(last or not self.run or self.kind == "run.created", "the first event of a run is not run.created")
 
     def bodies(self) -> list[Body]:
         return [value for type, value in self.fields.values() if type == BODY]
@@ -295,6 +316,8 @@ class Event:
 
 @dataclass
 class Report:
+    """The result of a verification: damages, notes and counts."""
+
     findings: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
@@ -304,6 +327,8 @@ class Report:
 
 
 class Head(NamedTuple):
+    """A slot of the head."""
+
     generation: int
     size: int
     length: int
@@ -313,105 +338,105 @@ class Head(NamedTuple):
 
     @staticmethod
     def parse(slot: bytes) -> Head:
-        rest = Bytes(slot)
-        need(rest.take(4) == b"BJH1", "no head is there")
+        rest = Cursor(slot)
+        require(rest.take(4) == b"BJH1", "the slot contains no head")
         content, generation, size, length = rest.number(4), rest.number(8), rest.number(8), rest.number(8)
-        has_own, own = rest.truth(), (rest.number(8), rest.take(32))
-        need(has_own or own == (0, bytes(32)), "an own event where there is none")
+        has_own, own = rest.boolean(), (rest.number(8), rest.take(32))
+        require(has_own or own == (0, bytes(32)), "the fields of a missing event are not zero")
         edge = [rest.take(32) for _ in range(rest.number(1))]
         note = utf8(rest.take(rest.number(2)))
-        need(rest.at == 16 + content, "another length than it says")
-        need(H(slot[: rest.at]) == rest.take(32), "its check does not fit")
-        need(rest.take(4096 - rest.at).count(0) == 4096 - 48 - content, "it is not filled up with zeros")
+        require(rest.at == 16 + content, "the content does not have the stated length")
+        require(H(slot[: rest.at]) == rest.take(32), "the checksum is wrong")
+        require(rest.take(4096 - rest.at).count(0) == 4096 - 48 - content, "the slot is not filled with zeros")
         return Head(generation, size, length, own if has_own else None, edge, note)
 
     def check(self, events: list[Event], ends: dict[int, int], origin: str, keys: list[Key]) -> None:
-        """Against the log, and its checkpoint against the keys."""
-        need(ends.get(self.size) == self.length, f"no batch ends with event {self.size} at byte {self.length}")
+        """Checks the head against the log, and its checkpoint against the keys."""
+        require(ends.get(self.size) == self.length, f"no batch ends with event {self.size} at byte {self.length}")
         leaves = [event.leaf for event in events[: self.size]]
         own = [(event.sequence, event.leaf) for event in events[: self.size] if not event.run]
-        need(self.own == (own[-1] if own else None), "another last event of the ledger's own")
-        need(self.edge == right_edge(leaves), "other subtrees at the right edge")
+        require(self.own == (own[-1] if own else None), "the last event of the ledger's own is a different one")
+        require(self.edge == right_edge(leaves), "the subtrees at the right edge are different")
         checkpoint = Checkpoint.open(self.note, keys)
-        need(checkpoint[:3] == (origin, self.size, root_hash(leaves)), "its checkpoint is of another tree")
+        require(checkpoint[:3] == (origin, self.size, root_hash(leaves)), "the checkpoint belongs to another tree")
 
 
 def read_heads(data: bytes, report: Report) -> list[Head]:
-    """The valid slots, the newest first."""
+    """Returns the valid slots of the head, newest first."""
     heads = []
     for slot in (0, 1):
         try:
             heads.append(Head.parse(data[slot * 4096 : slot * 4096 + 4096]))
-        except Bad as why:
-            report.notes.append(f"slot {slot} of the head is not valid: {why}")
+        except Invalid as why:
+            report.notes.append(f"slot {slot} of the head is invalid: {why}")
     return sorted(heads, key=lambda head: -head.generation)
 
 
 def origin_of(data: bytes, magic: bytes) -> str:
-    """The ledger that the first 64 bytes of a file name."""
-    need(data[:16] == magic + b"\1", "a file of another kind or version")
-    need(data[32:64] == H(data[:32]), "the check of its first 64 bytes")
+    """Returns the origin of the ledger that the first 64 bytes of a file name."""
+    require(data[:16] == magic + b"\1", "the file has another type or version")
+    require(data[32:64] == H(data[:32]), "the checksum of the first 64 bytes is wrong")
     return "belljar/" + data[16:32].hex()
 
 
 def batch_head(log: bytes, at: int) -> tuple[int, int, int, int]:
-    """The length of its payload, the index of its first event, their number, the writer."""
-    rest = Bytes(log, at)
-    need(rest.take(4) == b"BJB1", "no batch begins here")
+    """Returns payload length, index of the first event, number of events and writer of a batch."""
+    rest = Cursor(log, at)
+    require(rest.take(4) == b"BJB1", "no batch starts here")
     length, first, count, writer = rest.number(4), rest.number(8), rest.number(4), rest.number(8)
-    need(length <= 16 << 20 and 1 <= count <= length // 2, "a batch that is too long or has no events")
+    require(length <= 16 << 20 and 1 <= count <= length // 2, "the batch is too long or has no events")
     return length, first, count, writer
 
 
 def read_batch(log: bytes, at: int) -> tuple[int, list[bytes], int]:
-    """The index of its first event, its events, and where it ends."""
+    """Returns the index of the first event of a batch, its events, and the offset of its end."""
     length, first, count, _ = batch_head(log, at)
-    rest = Bytes(log, at + 28)
-    payload = Bytes(rest.take(length))
+    rest = Cursor(log, at + 28)
+    payload = Cursor(rest.take(length))
     events = [payload.take(payload.number(2)) for _ in range(count)]
     payload.end()
     check = H(b"belljar batch 1\0", log[at : at + 28], *map(leaf_hash, events))
-    need(rest.take(32) == check, "the check of the batch does not fit")
+    require(rest.take(32) == check, "the checksum of the batch is wrong")
     return first, events, rest.at
 
 
-def whole_batch_from(log: bytes, torn: int) -> int | None:
-    """A batch that shows that what is at `torn` is no append that was cut short.
+def find_batch_behind(log: bytes, torn: int) -> int | None:
+    """Returns the offset of a complete batch which proves that the bytes at `torn` are not an interrupted append.
 
-    An event may hold what looks like a batch; but whoever chose its bytes did not know the writer.
+    The content of an event may look like a batch, but its author did not know the number of the writer.
     """
     try:
         length, _, _, writer = batch_head(log, torn)
-    except Bad:
+    except Invalid:
         length, writer = 0, -1
     at = torn - 1
     while (at := log.find(b"BJB1", at + 1)) >= 0:
         try:
             end = read_batch(log, at)[2]
-        except Bad:
+        except Invalid:
             continue
         if at in (torn, torn + 28 + length + 32) or end == len(log) or batch_head(log, at)[3] == writer:
             return at
     return None
 
 
-def read_log(log: bytes, vouched: int, report: Report) -> tuple[list[bytes], dict[int, int]]:
-    """The events, and the length of the log by how many there are at the end of a batch."""
+def read_log(log: bytes, covered: int, report: Report) -> tuple[list[bytes], dict[int, int]]:
+    """Returns the events, and for each end of a batch the length of the log by the number of events."""
     events, at, ends = list[bytes](), 64, {0: 64}
     try:
         while at < len(log):
             first, batch, end = read_batch(log, at)
-            need(first == len(events), f"index {first} where {len(events)} is due")
+            require(first == len(events), f"the batch starts with index {first} instead of {len(events)}")
             events += batch
             ends[len(events)] = at = end
-        need(vouched <= at, "the log ends here")
-    except Bad as why:
-        if (whole := whole_batch_from(log, at)) is not None:
-            report.damage(f"events.log byte {at}", f"{why}; there is a whole batch at byte {whole}")
-        elif vouched > at:
-            report.damage(f"events.log byte {at}", f"{why}; the head had vouched for {vouched} bytes")
+        require(covered <= at, "the log ends here")
+    except Invalid as why:
+        if (behind := find_batch_behind(log, at)) is not None:
+            report.damage(f"events.log byte {at}", f"{why}; a complete batch follows at byte {behind}")
+        elif covered > at:
+            report.damage(f"events.log byte {at}", f"{why}; the signed head covers {covered} bytes")
         else:
-            report.notes.append(f"the last {len(log) - at} bytes are of an append that was cut short: {why}")
+            report.notes.append(f"the last {len(log) - at} bytes of the log are an interrupted append: {why}")
     return events, ends
 
 
@@ -419,32 +444,34 @@ def read_log(log: bytes, vouched: int, report: Report) -> tuple[list[bytes], dic
 
 
 def read(path: Path) -> bytes:
+    """Returns the content of a file, or no bytes if the file does not exist."""
     return path.read_bytes() if path.exists() else b""
 
 
 def check_keys(text: str, origin: str, events: list[Event]) -> tuple[Key, list[tuple[Key, Key]]]:
-    """The first key of the list, and the rotations: who endorsed whom."""
+    """Returns the first key of the list, and the old and the new key of each rotation."""
     *lines, rest = text.split("\n")
-    need(lines and not rest, "there is no list of keys, or its last line does not end")
+    require(lines and not rest, "the list of keys is missing, or its last line has no line feed")
     listed = [Key.parse(line) for line in lines]
     keys, rotations = [listed[0]], list[tuple[Key, Key]]()
     for index, event in enumerate(events):
         if event.kind == "key.rotated" and not event.run:
             try:
                 old, new = Key.parse(event.get("old", TEXT)), Key.parse(event.get("new", TEXT))
-                need(old in keys and new not in keys, "from a key that was not in use, or to one that was")
+                require(old in keys and new not in keys, "the old key was not in use, or the new key was in use before")
                 old.check_endorsement(event.get("new", TEXT), event.get("endorsement", BYTES))
-            except Bad as why:
-                raise Bad(f"the rotation at event {index}: {why}") from why
+            except Invalid as why:
+                raise Invalid(f"the rotation at event {index}: {why}") from why
             keys.append(new)
             rotations.append((old, new))
-    # The last may be missing from the list: an exchange that was cut short.
-    need(listed == [key for key in keys if key in listed], "the keys are not those of the rotations, in order")
-    need({key.name for key in keys} == {origin}, "a key of another ledger")
+    # The last keys may be missing from the list, because a rotation may be interrupted.
+    require(listed == [key for key in keys if key in listed], "the listed keys do not match the rotations")
+    require({key.name for key in keys} == {origin}, "a key belongs to another ledger")
     return listed[0], rotations
 
 
 def verify_ledger(args: argparse.Namespace, report: Report) -> None:
+    """Verifies log, keys, heads and given checkpoints, and with `--deep` also the bodies."""
     log, heads = read(args.ledger / "events.log"), read_heads(read(args.anchor / "head"), report)
     where, events, runs, signed = "events.log byte 0", list[Event](), dict[str, tuple[int, bytes]](), 0
     try:
@@ -453,31 +480,32 @@ def verify_ledger(args: argparse.Namespace, report: Report) -> None:
         for index, entry in enumerate(entries):
             where = f"event {index}"
             event = Event.parse(entry)
-            event.check_place(index, runs.get(event.run))
+            event.check_order(index, runs.get(event.run))
             runs[event.run] = event.sequence, event.leaf
             events.append(event)
         where, report.facts["events"] = "keys", len(events)
         first, rotations = check_keys(utf8(read(args.anchor / "keys")), origin, events)
         known, keys = [first] + [new for _, new in rotations], [Key.parse(args.key) if args.key else first]
-        need(keys[0] in known, "the given key is none of this ledger's")
+        require(keys[0] in known, "the given key does not belong to this ledger")
         for old, new in rotations:
             keys += [new] if old in keys else []
         where = "head"
-        need(heads or not events, "neither slot is valid: nothing vouches for the events")
+        require(heads or not events, "both slots are invalid, so the events are not signed")
         for place, head in enumerate(heads if not report.findings else []):
             head.check(events, ends, origin, known if place else keys)
         signed = report.facts["signed"] = heads[0].size if heads else 0
-    except Bad as why:
+    except Invalid as why:
         return report.damage(where, why)
     for path in args.checkpoint:
         try:
             outside = Checkpoint.open(utf8(path.read_bytes()), keys)
-            need(outside.origin == origin, "a checkpoint of another ledger")
-            need(outside.size <= len(events), f"of {outside.size} events {len(events)} are left")
+            require(outside.origin == origin, "the checkpoint belongs to another ledger")
+            enough = outside.size <= len(events)
+            require(enough, f"the checkpoint covers {outside.size} events, but the log has only {len(events)}")
             root = root_hash([event.leaf for event in events[: outside.size]])
-            need(root == outside.root, f"it was not made of these {outside.size} events")
+            require(root == outside.root, f"the root of the first {outside.size} events does not match the checkpoint")
             report.facts["anchored"] = max(report.facts.get("anchored", 0), outside.size)
-        except Bad as why:
+        except Invalid as why:
             report.damage(f"checkpoint {path}", why)
     if args.deep:
         verify_bodies(args.ledger, origin, events, signed, report)
@@ -491,9 +519,9 @@ def commitment_of(salt: bytes, content: bytes) -> bytes:
 
 
 def check_frame(data: bytes) -> None:
-    """That this is one zstd frame and nothing else, by RFC 8878 section 3.1.1."""
-    rest = Bytes(data)
-    need(rest.take(4) == b"\x28\xb5\x2f\xfd", "its content is not a zstd frame")
+    """Checks that the data is exactly one zstd frame, as in RFC 8878 section 3.1.1."""
+    rest = Cursor(data)
+    require(rest.take(4) == b"\x28\xb5\x2f\xfd", "the content is not a zstd frame")
     flags = rest.number(1)
     single = flags >> 5 & 1
     rest.take(1 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6])
@@ -507,7 +535,7 @@ def check_frame(data: bytes) -> None:
 
 
 def unzstd(data: bytes) -> bytes | None:
-    """The content of a zstd frame; None when nothing here can tell."""
+    """Returns the content of a zstd frame, or None if no decompressor is available."""
     for module in ("compression.zstd", "zstandard"):
         try:
             zstd = importlib.import_module(module)
@@ -516,19 +544,20 @@ def unzstd(data: bytes) -> bytes | None:
         except ImportError:
             continue
         except zstd.ZstdError as error:
-            raise Bad("its zstd frame is damaged") from error
+            raise Invalid("the zstd frame is damaged") from error
     if (command := shutil.which("zstd")) is None:
         return None
     done = subprocess.run([command, "-dcq"], input=data, capture_output=True, check=False)
-    need(done.returncode == 0, "its zstd frame is damaged")
+    require(done.returncode == 0, "the zstd frame is damaged")
     return done.stdout
 
 
 def read_salts(data: bytes, origin: str, report: Report) -> dict[bytes, bytes]:
+    """Returns the salt of each commitment whose salt is neither erased nor damaged."""
     salts: dict[bytes, bytes] = {}
     try:
-        need(origin_of(data, b"belljar salts \n") == origin, "the salts of another ledger")
-    except Bad as why:
+        require(origin_of(data, b"belljar salts \n") == origin, "the salts belong to another ledger")
+    except Invalid as why:
         report.damage("salts byte 0", why)
     for at in range(64, len(data) - 71, 72):
         record = data[at : at + 72]
@@ -536,20 +565,21 @@ def read_salts(data: bytes, origin: str, report: Report) -> dict[bytes, bytes]:
         if H(b"belljar salt 1\0", commitment, salt)[:8] == record[64:]:
             salts[commitment] = salt
         elif any(record[32:]):
-            report.notes.append(f"the salt at byte {at} is damaged: its check does not fit")
+            report.notes.append(f"the salt at byte {at} is damaged: its checksum is wrong")
     if len(data) > 64 and (cut := (len(data) - 64) % 72):
-        report.notes.append(f"the last {cut} bytes of the salts are of an append that was cut short")
+        report.notes.append(f"the last {cut} bytes of the salts are an interrupted append")
     return salts
 
 
 def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, report: Report) -> None:
+    """Verifies the salt and the stored file of every body, except for redacted and pruned bodies."""
     salts, pruned, redacted = read_salts(read(ledger / "salts"), origin, report), 0, set[bytes]()
     named: dict[bytes, list[tuple[int, Body]]] = {}
     for index, event in enumerate(events):
         for body in event.bodies():
             named.setdefault(body.commitment, []).append((index, body))
         if event.run or index >= signed:
-            continue  # only the ledger's own events excuse an absence, and only when they are signed
+            continue  # only signed events of the ledger's own permit that a body is missing
         (list_type, bodies), (type, before) = (event.fields.get(name, (0, None)) for name in ("bodies", "before_index"))
         if event.kind == "ledger.redacted" and list_type == LIST:
             redacted |= set(bodies)
@@ -562,83 +592,86 @@ def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, r
         if commitment in redacted or index < pruned:
             continue
         try:
-            need(commitment in salts, "its salt is gone and no event says why")
-            need(all(other.size == body.size for _, other in places), "it has two sizes")
+            require(commitment in salts, "the salt is missing, and no event permits that")
+            require(all(other.size == body.size for _, other in places), "events state different sizes of the body")
             if any(other.kept for _, other in places):
-                need(path.exists(), "it is gone and no event says why")
+                require(path.exists(), "the body is missing, and no event permits that")
                 check_body(path.read_bytes(), body, salts[commitment], report)
-        except Bad as why:
+        except Invalid as why:
             report.damage(f"body {name} of event {index}", why)
 
 
 def check_body(data: bytes, body: Body, salt: bytes, report: Report) -> None:
-    need(data[-32:] == H(data[:-32]), "the check of its file does not fit")
-    need(data[:48] == b"BJBODY1\n" + body.commitment + body.size.to_bytes(8, "big"), "its file is of another body")
+    """Checks the file of a stored body against its event and its salt."""
+    require(data[-32:] == H(data[:-32]), "the checksum of the file is wrong")
+    head = b"BJBODY1\n" + body.commitment + body.size.to_bytes(8, "big")
+    require(data[:48] == head, "the file belongs to another body")
     check_frame(data[48:-32])
     content = unzstd(data[48:-32])
     if content is None:
         report.facts["contents_not_checked"] += 1
         return
-    need(commitment_of(salt, content) == body.commitment, "its content is another")
-    need(len(content) == body.size, "its content has another size")
+    require(commitment_of(salt, content) == body.commitment, "the content does not match the commitment")
+    require(len(content) == body.size, "the content has a wrong size")
     report.facts["contents_checked"] += 1
 
 
 # ---- Receipts
 
 
-def shaped(value: Any, **types: Any) -> list[Any]:
-    """The values of an object with exactly these keys in this order."""
-    need(isinstance(value, dict) and list(value) == list(types), "an object with other keys")
+def values_of(value: Any, **types: Any) -> list[Any]:
+    """Returns the values of a JSON object that has exactly these keys in this order."""
+    require(isinstance(value, dict) and list(value) == list(types), "a JSON object has wrong keys")
     for name, type in types.items():
-        need(isinstance(value[name], type) and not isinstance(value[name], bool), f"{name} is of another type")
+        require(isinstance(value[name], type) and not isinstance(value[name], bool), f"{name} has a wrong type")
     return list(value.values())
 
 
 def verify_receipt(data: bytes, given: Key, report: Report) -> None:
+    """Verifies the receipt of a run with the given key."""
     try:
         receipt = json.loads(utf8(data))
         spelling = json.dumps(receipt, ensure_ascii=False, separators=(",", ":")) + "\n"
     except (ValueError, RecursionError) as error:
-        raise Bad("this is not JSON") from error
-    need(spelling == utf8(data), "another spelling than that of receipts")
-    form, run, vkey, rotations, note, listed, bodies = shaped(
+        raise Invalid("the receipt is not JSON") from error
+    require(spelling == utf8(data), "the receipt is not in canonical form")
+    form, run, vkey, rotations, note, listed, bodies = values_of(
         receipt, format=str, run=str, key=str, rotations=list, checkpoint=str, events=list, bodies=list
     )
-    need(form != "belljar receipt 1", "a receipt of format 1, which cannot show that its last events were not cut off")
-    need(form == "belljar receipt 2", "a receipt of another format")
+    require(form != "belljar receipt 1", "the receipt has format 1, which does not prove that its events are complete")
+    require(form == "belljar receipt 2", "the format of the receipt is not supported")
     chain = [Key.parse(vkey)]
     for rotation in reversed(rotations):
-        old, new, endorsement = shaped(rotation, old=str, new=str, endorsement=str)
-        need(Key.parse(new) == chain[0], "rotations that do not lead to the key")
+        old, new, endorsement = values_of(rotation, old=str, new=str, endorsement=str)
+        require(Key.parse(new) == chain[0], "the rotations do not lead to the key of the receipt")
         chain.insert(0, Key.parse(old))
         chain[0].check_endorsement(new, from_base64(endorsement, 64))
-    need(given in chain, "the given key does not lead to that of the receipt")
+    require(given in chain, "no rotation leads from the given key to the key of the receipt")
     checkpoint = Checkpoint.open(note, [chain[-1]])
-    need({checkpoint.origin} == {key.name for key in chain}, "a key or a checkpoint of another ledger")
+    require({checkpoint.origin} == {key.name for key in chain}, "a key or the checkpoint belongs to another ledger")
     sizes, last, before, state = dict[bytes, int](), None, -1, "open"
     for listing in listed:
-        index, entry, proof = shaped(listing, index=int, entry=str, proof=list)
+        index, entry, proof = values_of(listing, index=int, entry=str, proof=list)
         event = Event.parse(from_base64(entry))
-        need(before < index < checkpoint.size, "indices that do not rise, or beyond the checkpoint")
-        need(event.run == run and run, f"event {index} is of another run")
-        event.check_place(index, last)
+        require(before < index < checkpoint.size, "an index does not increase or is beyond the checkpoint")
+        require(event.run == run and run, f"event {index} belongs to another run")
+        event.check_order(index, last)
         root = root_by_proof(event.leaf, index, checkpoint.size, [from_base64(node, 32) for node in proof])
-        need(root == checkpoint.root, f"event {index} is not in the tree of the checkpoint")
+        require(root == checkpoint.root, f"event {index} is not in the tree of the checkpoint")
         sizes |= {body.commitment: body.size for body in event.bodies()}
         last, before = (event.sequence, event.leaf), index
         state = "ended" if event.kind in ("run.ended", "run.failed") else state
-    need(last, "a receipt without events")
+    require(last, "the receipt has no events")
     extent = f"belljar run {run} {len(listed)} {base64.b64encode(last[1]).decode()} {state}"
-    need(checkpoint.extensions == [extent], "the signed checkpoint names other events: some were cut off")
-    names = [shaped(body, hash=str, salt=str, content=str)[0] for body in bodies]
-    need(all(a < b for a, b in zip(names, names[1:])), "bodies that are not in order")
+    require(checkpoint.extensions == [extent], "the signed checkpoint does not match the events of the receipt")
+    names = [values_of(body, hash=str, salt=str, content=str)[0] for body in bodies]
+    require(all(a < b for a, b in zip(names, names[1:])), "the bodies are not in ascending order")
     for body in bodies:
-        need(re.fullmatch("[0-9a-f]{64}", body["hash"]), "the hash of a body")
+        require(re.fullmatch("[0-9a-f]{64}", body["hash"]), "the hash of a body is invalid")
         commitment, salt = bytes.fromhex(body["hash"]), from_base64(body["salt"], 32)
-        need(commitment in sizes, f"no event names body {body['hash']}")
+        require(commitment in sizes, f"no event names body {body['hash']}")
         content = from_base64(body["content"], sizes[commitment])
-        need(commitment_of(salt, content) == commitment, f"body {body['hash']} does not fit its commitment")
+        require(commitment_of(salt, content) == commitment, f"body {body['hash']} does not match its commitment")
     report.facts |= {"events": len(listed), "bodies": len(bodies), "tree_size": checkpoint.size}
 
 
@@ -646,26 +679,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ledger", metavar="LEDGER_DIR", type=Path, nargs="?", help="$BELLJAR_HOME/ledger")
     parser.add_argument("anchor", metavar="ANCHOR_DIR", type=Path, nargs="?", help="$BELLJAR_HOME/anchor")
-    parser.add_argument("--checkpoint", metavar="FILE", type=Path, action="append", default=[], help="one from elsewhere")
-    parser.add_argument("--key", metavar="VKEY", help="the key to trust, instead of the first in the anchor")
-    parser.add_argument("--deep", action="store_true", help="verify the bodies too")
-    parser.add_argument("--json", action="store_true", help="answer with one JSON object")
-    parser.add_argument("--receipt", metavar="FILE", type=Path, help="verify this receipt, by --key")
+    parser.add_argument("--checkpoint", metavar="FILE", type=Path, action="append", default=[], help="another checkpoint")
+    parser.add_argument("--key", metavar="VKEY", help="the trusted key; by default the first key in the anchor")
+    parser.add_argument("--deep", action="store_true", help="also verify the bodies")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--receipt", metavar="FILE", type=Path, help="verify this receipt with --key")
     args, report = parser.parse_args(), Report()
     if args.receipt is not None and (args.key is None or args.ledger is not None):
-        parser.error("--receipt goes with --key and without directories")
+        parser.error("--receipt needs --key and no directories")
     if args.receipt is None and (args.anchor is None or not args.ledger.is_dir()):
-        parser.error("there is no ledger to verify")
+        parser.error("no ledger to verify: LEDGER_DIR is not a directory, or ANCHOR_DIR is missing")
     try:
         given = Key.parse(args.key) if args.key else None
-    except Bad as why:
+    except Invalid as why:
         parser.error(f"--key: {why}")
     try:
         if args.receipt is None:
             verify_ledger(args, report)
         elif given is not None:
             verify_receipt(args.receipt.read_bytes(), given, report)
-    except Bad as why:
+    except Invalid as why:
         report.damage("receipt" if args.receipt else "ledger", why)
     except OSError as error:
         parser.error(str(error))
@@ -677,7 +710,7 @@ def main() -> int:
     for note in report.notes:
         print(f"note: {note}")
     facts = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.facts.items())
-    print(f"{'damaged' if report.findings else 'sound'}: {facts}")
+    print(f"{'damaged' if report.findings else 'intact'}: {facts}")
     return int(bool(report.findings))
 
 

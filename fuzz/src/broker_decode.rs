@@ -1,11 +1,13 @@
-//! No bytes make a decoder panic or give much at once, and where they are cut does not matter.
+//! Checks the decoders of compressed bodies: no input makes them panic or return a large piece, and the result
+//! does not depend on how the input is split.
 
 use belljar_broker::scrub::{Coding, DecodeError, Decoder};
 use bytes::Bytes;
 
-/// More than this is not looked at: bombs are slow, and their steps are all alike.
-const ENOUGH: usize = 4 << 20;
+/// Maximum decoded size that is checked; decompression bombs are slow, and their steps are all alike.
+const MAX_DECODED: usize = 4 << 20;
 
+/// Decodes the pieces of an input, and returns the output and the result of the decoder.
 fn decode(codings: &[Coding], pieces: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut decoder = Decoder::new(codings);
     let mut out = Vec::new();
@@ -20,7 +22,7 @@ fn decode(codings: &[Coding], pieces: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeEr
                 }
                 Err(error) => return (out, Err(error)),
             }
-            if out.len() > ENOUGH {
+            if out.len() > MAX_DECODED {
                 return (out, Ok(()));
             }
         }
@@ -29,6 +31,7 @@ fn decode(codings: &[Coding], pieces: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeEr
 }
 
 pub fn check(bytes: &[u8]) {
+    // The first byte selects the codings, the second the offset of the split.
     let [which, cut, coded @ ..] = bytes else { return };
     let all = [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd];
     let first = all[usize::from(which & 3)];
@@ -37,13 +40,13 @@ pub fn check(bytes: &[u8]) {
         _ => vec![first],
     };
     let (whole, ended) = decode(&codings, &[coded]);
-    if whole.len() > ENOUGH {
+    if whole.len() > MAX_DECODED {
         return;
     }
     let (one, two) = coded.split_at(usize::from(*cut).min(coded.len()));
-    let (in_two, ended_in_two) = decode(&codings, &[one, two]);
-    assert_eq!(ended.is_ok(), ended_in_two.is_ok());
+    let (split, split_ended) = decode(&codings, &[one, two]);
+    assert_eq!(ended.is_ok(), split_ended.is_ok());
     if ended.is_ok() {
-        assert_eq!(whole, in_two);
+        assert_eq!(whole, split);
     }
 }

@@ -1,10 +1,10 @@
-//! Wherever a stream is cut, the same comes out of it, and no value is left in it.
+//! Checks the scrubber: its output does not depend on how a stream is split, and contains no secret value.
 
 use std::sync::LazyLock;
 
 use belljar_broker::scrub::{Finder, Scrubber};
 
-/// Values that overlap, repeat themselves, and look like escapes or like each other's encodings.
+/// Values that overlap, that are periodic, and that look like escapes or like encodings of each other.
 const VALUES: [&[u8]; 6] = [
     b"ghp_0123456789abcdefABCDEF",
     b"abababab",
@@ -14,6 +14,7 @@ const VALUES: [&[u8]; 6] = [
     b"\xff\x00\x80%\\&[\"",
 ];
 
+/// Returns the values with their names.
 fn values() -> Vec<(String, &'static [u8])> {
     VALUES.iter().enumerate().map(|(index, value)| (format!("v{index}"), *value)).collect()
 }
@@ -21,7 +22,8 @@ fn values() -> Vec<(String, &'static [u8])> {
 static SCRUBBER: LazyLock<Scrubber> = LazyLock::new(|| Scrubber::new(&values()).unwrap());
 static FINDER: LazyLock<Finder> = LazyLock::new(|| Finder::new(&values()).unwrap());
 
-fn pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+/// Scrubs a stream that arrives in these pieces.
+fn scrub<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut stream = SCRUBBER.stream();
     let mut out = Vec::new();
     for piece in pieces {
@@ -32,14 +34,14 @@ fn pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 pub fn check(text: &[u8]) {
-    // The work grows with the square.
+    // The run time is quadratic in the length.
     let text = &text[..text.len().min(300)];
-    let whole = pieces([text]);
+    let whole = scrub([text]);
     assert_eq!(SCRUBBER.text(text), whole);
     assert_eq!(FINDER.text(&whole), None, "{}", whole.escape_ascii());
-    assert_eq!(pieces(text.chunks(1)), whole, "byte by byte");
+    assert_eq!(scrub(text.chunks(1)), whole, "split into single bytes");
     for at in 0..=text.len() {
         let (one, two) = text.split_at(at);
-        assert_eq!(pieces([one, two]), whole, "cut at {at}");
+        assert_eq!(scrub([one, two]), whole, "split at {at}");
     }
 }

@@ -1,4 +1,5 @@
-//! No text makes the reader of `belljar.toml` panic, and no project loosens what an operator set.
+//! Checks the parser of `belljar.toml`: no text makes it panic, and no project file loosens a setting of
+//! the operator.
 
 use std::path::Path;
 
@@ -17,22 +18,23 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A template that is shown as text gives the same template again.
+/// Checks that each template, printed as TOML and parsed again, is unchanged.
 fn check_round_trip(config: &Config, file: &Path) {
     for name in config.names() {
         let template = config.template(name).expect("a named template");
-        let again =
-            Config::parse(&template.to_toml(), file, Scope::Operator).expect("our own text");
+        let again = Config::parse(&template.to_toml(), file, Scope::Operator)
+            .expect("printed templates can be parsed");
         assert_eq!(again.template(name).as_ref(), Some(&template));
     }
 }
 
-/// A project's file is not trusted, and its errors are printed.
+/// Checks that an error is safe to print, because it may quote an untrusted project file.
 fn check_error(error: &ConfigError) {
     let shown = error.to_string();
     assert!(!shown.chars().any(char::is_control), "{shown:?}");
 }
 
+/// Checks that the templates are not looser after a project file was applied.
 fn check_tightened(project: &Config) {
     let config = match Config::built_in().tighten(project) {
         Ok(config) => config,
@@ -44,13 +46,10 @@ fn check_tightened(project: &Config) {
         assert!(template.weaken.is_subset(&operator.weaken), "{template:?}");
         assert!(template.require.is_superset(&operator.require), "{template:?}");
         assert_eq!((&template.net, &template.mounts), (&operator.net, &operator.mounts));
-        let (ours, theirs) = (&operator.limits, &template.limits);
-        assert!(theirs.memory <= ours.memory && theirs.disk <= ours.disk, "{template:?}");
-        assert!(theirs.pids <= ours.pids && theirs.files <= ours.files, "{template:?}");
-        assert!(theirs.output <= ours.output, "{template:?}");
-        assert!(
-            theirs.timeout.is_some_and(|timeout| Some(timeout) <= ours.timeout),
-            "{template:?}"
-        );
+        let (old, new) = (&operator.limits, &template.limits);
+        assert!(new.memory <= old.memory && new.disk <= old.disk, "{template:?}");
+        assert!(new.pids <= old.pids && new.files <= old.files, "{template:?}");
+        assert!(new.output <= old.output, "{template:?}");
+        assert!(new.timeout.is_some_and(|timeout| Some(timeout) <= old.timeout), "{template:?}");
     }
 }

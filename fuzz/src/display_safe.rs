@@ -1,4 +1,4 @@
-//! Whatever a box wrote, what a person is shown cannot steer a terminal.
+//! Checks the display functions: their output contains no terminal control characters, whatever a box wrote.
 
 use belljar_model::display;
 

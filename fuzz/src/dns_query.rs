@@ -1,4 +1,4 @@
-//! No message makes the responder panic, and none gets an answer that the rules do not allow.
+//! Checks the DNS server: no message makes it panic, and every answer is one that the rules allow.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -24,11 +24,11 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
 });
 
 pub fn check(bytes: &[u8]) {
-    let said = answer(bytes, &RULES, &mut Pool::new(true), Instant::now());
-    let Some(reply) = said.reply else { return };
+    let answer = answer(bytes, &RULES, &mut Pool::new(true), Instant::now());
+    let Some(reply) = answer.reply else { return };
     assert!(reply.len() <= 512 && reply[..2] == bytes[..2]);
-    let reply = Message::from_vec(&reply).expect("a reply that others can read");
-    match said.decided {
+    let reply = Message::from_vec(&reply).expect("another DNS library can parse the reply");
+    match answer.decided {
         Decided::Allowed { name, .. } => {
             let name = name.as_str();
             let allowed = name == "api.example.com"
@@ -43,7 +43,7 @@ pub fn check(bytes: &[u8]) {
         Decided::Local => assert!(reply.answers.len() <= 1),
         Decided::Malformed => assert!(reply.answers.is_empty()),
     }
-    // Who can read the query reads the same question in it.
+    // If another DNS library can parse the query, it finds the same question.
     if let (Ok(query), Some(question)) = (Message::from_vec(bytes), reply.queries.first()) {
         assert_eq!(query.queries.first(), Some(question));
     }

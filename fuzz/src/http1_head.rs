@@ -1,5 +1,5 @@
-//! Whatever a program in a box sends as HTTP/1.1: a request that passes all checks is one request, for
-//! one host, with one length, and reads the same when it is written out again.
+//! Checks the HTTP/1.1 checks of the broker: a request that passes them is one request for one host with one
+//! length, and another parser reads the same request after it is written out again.
 
 use std::convert::Infallible;
 
@@ -22,18 +22,19 @@ pub fn check(bytes: &[u8]) {
 
 async fn serve(bytes: &[u8]) {
     let (mut client, server) = tokio::io::duplex(bytes.len().max(1));
-    client.write_all(bytes).await.expect("room for all");
-    client.shutdown().await.expect("an end");
-    // Answers are not looked at; nobody waits for a client that reads none.
+    client.write_all(bytes).await.expect("the buffer has the size of the input");
+    client.shutdown().await.expect("the client can be shut down");
+    // The responses are discarded, so that the server never waits for the client.
     let drain = async { tokio::io::copy(&mut client, &mut tokio::io::sink()).await };
     let connection = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(server), service_fn(answer));
-    let (served, drained) = futures(connection, drain).await;
-    // Malformed ones are the library's to refuse.
+    let (served, drained) = run_both(connection, drain).await;
+    // The HTTP library refuses malformed requests; its errors are expected.
     drop((served, drained));
 }
 
-async fn futures<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+/// Polls both futures until the first ends, drops it, and completes the second.
+async fn run_both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (Box::pin(a), Box::pin(b));
     let (mut first, mut second) = (None, None);
     std::future::poll_fn(|context| {
@@ -60,7 +61,7 @@ async fn futures<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
             b.await
         }
     };
-    (first.expect("it ended"), second)
+    (first.expect("the first future has ended"), second)
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
@@ -74,16 +75,16 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
         assert!(parts.headers.get_all(HOST).iter().count() <= 1);
         let framed = parts.headers.get_all(CONTENT_LENGTH).iter().count()
             + parts.headers.get_all(TRANSFER_ENCODING).iter().count();
-        assert!(framed <= 1, "one length, told once");
+        assert!(framed <= 1, "the request has at most one length");
         strip_hop_by_hop(&mut parts.headers);
-        reads_the_same(parts.method.as_str(), &path, &parts.headers);
+        assert_reads_the_same(parts.method.as_str(), &path, &parts.headers);
     }
     drop(body.collect().await);
     Ok(Response::new(Empty::new()))
 }
 
-/// Written out and read by another parser.
-fn reads_the_same(method: &str, path: &str, map: &hyper::HeaderMap) {
+/// Writes a request and asserts that another parser reads the same request.
+fn assert_reads_the_same(method: &str, path: &str, map: &hyper::HeaderMap) {
     let mut text = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
     for (name, value) in map {
         text.extend_from_slice(name.as_str().as_bytes());
@@ -92,13 +93,13 @@ fn reads_the_same(method: &str, path: &str, map: &hyper::HeaderMap) {
         text.extend_from_slice(b"\r\n");
     }
     text.extend_from_slice(b"\r\n");
-    let mut room = vec![httparse::EMPTY_HEADER; map.len() + 1];
-    let mut again = httparse::Request::new(&mut room);
-    let status = again.parse(&text).expect("what we write can be read");
-    assert_eq!(status, httparse::Status::Complete(text.len()), "nothing is left over");
-    assert_eq!((again.method, again.path), (Some(method), Some(path)));
-    assert_eq!(again.headers.len(), map.len());
-    for (theirs, (name, value)) in again.headers.iter().zip(map) {
-        assert!(theirs.name == name.as_str() && theirs.value == value.as_bytes().trim_ascii());
+    let mut headers = vec![httparse::EMPTY_HEADER; map.len() + 1];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let status = parsed.parse(&text).expect("the written request can be parsed");
+    assert_eq!(status, httparse::Status::Complete(text.len()), "no bytes follow the head");
+    assert_eq!((parsed.method, parsed.path), (Some(method), Some(path)));
+    assert_eq!(parsed.headers.len(), map.len());
+    for (header, (name, value)) in parsed.headers.iter().zip(map) {
+        assert!(header.name == name.as_str() && header.value == value.as_bytes().trim_ascii());
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever is in the files of a ledger, the verifier answers, and calls none of it sound.
+//! Checks the verifier of ledgers: it returns a report for arbitrary files, and never reports them as intact.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use belljar_ledger::{LedgerPaths, VerifyOptions, verify};
 
 pub fn check(bytes: &[u8]) {
-    // The first byte says how the rest is divided among the files.
+    // The first byte selects how the other bytes are divided among the files.
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let (log, other) = bytes.split_at(bytes.len() * usize::from(*cut) / 255);
     let home = std::env::temp_dir().join(format!("belljar-fuzz-{}", std::process::id()));
@@ -18,11 +18,12 @@ pub fn check(bytes: &[u8]) {
     let checkpoint = String::from_utf8_lossy(other).into_owned();
     let options =
         VerifyOptions { deep: true, checkpoints: &[checkpoint], ..VerifyOptions::default() };
-    let report = verify(&paths, options).expect("files that can be read");
+    let report = verify(&paths, options).expect("the files are readable");
     assert!(!report.is_sound());
 }
 
 fn write(path: &Path, bytes: &[u8]) {
-    fs::create_dir_all(path.parent().expect("a directory")).expect("make a directory");
-    fs::write(path, bytes).expect("write a file");
+    fs::create_dir_all(path.parent().expect("the path has a parent directory"))
+        .expect("the directory can be created");
+    fs::write(path, bytes).expect("the file can be written");
 }

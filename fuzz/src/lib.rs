@@ -1,7 +1,8 @@
-//! What must hold for every input of each fuzz target. A check panics when that does not hold.
+//! The checks of the fuzz targets. A check panics if an input violates a required property.
 //!
-//! Apart from libFuzzer, so that `crates/broker/tests/seeds.rs` replays the seeds with the toolchain of
-//! the project: that test includes this file. So modules here name each other by `super`.
+//! The checks do not depend on libFuzzer, so that `crates/broker/tests/seeds.rs` can replay the seeds with
+//! the toolchain of the project. That test includes this file as a module, so the modules here use `super`
+//! instead of `crate`.
 
 #![forbid(unsafe_code)]
 
@@ -17,10 +18,10 @@ pub mod request_path;
 pub mod risky_classify;
 pub mod tls_hello;
 
-/// A check, by the name of its target.
+/// The name of a fuzz target and its check.
 pub type Check = (&'static str, fn(&[u8]));
 
-/// Every check.
+/// The checks of all fuzz targets.
 pub const CHECKS: [Check; 11] = [
     ("broker_decode", broker_decode::check),
     ("broker_scrub", broker_scrub::check),
@@ -35,11 +36,11 @@ pub const CHECKS: [Check; 11] = [
     ("tls_hello", tls_hello::check),
 ];
 
-/// The beginning of the input that is text.
+/// Returns the longest prefix of the input that is valid UTF-8.
 fn text(bytes: &[u8]) -> &str {
     let length = match std::str::from_utf8(bytes) {
         Ok(text) => text.len(),
         Err(error) => error.valid_up_to(),
     };
-    std::str::from_utf8(&bytes[..length]).expect("text up to there")
+    std::str::from_utf8(&bytes[..length]).expect("the prefix is valid UTF-8")
 }

@@ -1,5 +1,5 @@
-//! A path that is let through means the same to everybody: it stays as it is however often it is read,
-//! and no reading of it leaves the tree that it names.
+//! Checks canonical paths: parsing an accepted path again does not change it, and no server can read it as a
+//! path with empty, `.` or `..` segments, even after decoding it twice.
 
 use belljar_broker::target::CanonicalPath;
 use belljar_model::net::PathPattern;
@@ -8,13 +8,13 @@ pub fn check(bytes: &[u8]) {
     let text = super::text(bytes);
     let Ok((path, query)) = CanonicalPath::parse(text) else { return };
     let spelled = path.as_str();
-    let (again, none) = CanonicalPath::parse(spelled).expect("its own spelling");
-    assert!(again == path && none.is_none());
+    let (again, no_query) = CanonicalPath::parse(spelled).expect("a canonical path can be parsed");
+    assert!(again == path && no_query.is_none());
     let (before, after) = text.split_once('?').map_or((text, None), |(a, b)| (a, Some(b)));
-    // A star is spelled so that no path becomes a pattern.
+    // A star is escaped, so that a path cannot become a pattern.
     let expected = before.replace('*', "%2A");
     assert!(spelled.eq_ignore_ascii_case(&expected) && query.as_deref() == after);
-    // Some servers undo escapes before they look at segments, some twice.
+    // Some servers decode escapes before they split the path into segments, and some decode twice.
     let once = decoded(spelled.as_bytes());
     for reading in [spelled.as_bytes().to_vec(), decoded(&once), once] {
         assert!(!reading.iter().any(|byte| matches!(byte, b'\\' | 0..=31 | 127)), "{spelled:?}");
@@ -26,6 +26,7 @@ pub fn check(bytes: &[u8]) {
     assert!(path.allowed_by(&everything) && path.denied_by(&everything));
 }
 
+/// Decodes percent escapes once.
 fn decoded(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = bytes;

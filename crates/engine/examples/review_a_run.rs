@@ -1,8 +1,8 @@
-//! Runs a program in a box, reads what it changed, applies that and verifies the ledger: no command line.
+//! Runs a program in a box, applies its changes and verifies the ledger, without the command line.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a program of its own reads its environment and clock"
+    reason = "the example, not the engine, reads the environment and the clock"
 )]
 
 use std::error::Error;
@@ -24,7 +24,7 @@ use belljar_model::spec::{Argv, BoxSpec, RunSpec, SpecVersion, WorkspaceSpec};
 fn main() -> Result<(), Box<dyn Error>> {
     let host = HostEnv::new(std::env::vars_os(), std::env::current_exe()?);
     let clock = Clock::new(std::time::SystemTime::now);
-    // The engine starts this program again, under another name, for some of its work.
+    // The engine starts this program again under another name, for example as broker.
     if let Some(role) = std::env::args_os().next().and_then(|name| Role::parse(&name)) {
         return Ok(role.run(host, clock, Arc::new(Silent))?);
     }
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let streams = Streams { input, output, error, filter: &mut |_, _, _| (), stop: None };
     let end = run::start(&engine, &spec, &options)?.supervise(&engine, streams, || ())?;
     assert_eq!((end.result.exit, end.result.changed_files), (Some(0), Some(1)));
-    assert!(!project.join("greeting").exists(), "changes are held back for review");
+    assert!(!project.join("greeting").exists(), "changes must wait for review");
 
     let run = review::find(&engine, &project, Some(&end.result.run.to_string()))?;
     let (ledger, rules) = (record::open(&engine)?, Permissions::default());

@@ -1,14 +1,14 @@
-// Works out what each program of this directory must give, from engines that are not ours.
+// Computes the expected result of each program in this directory with Node or Deno.
 //
 //   DIR/node_modules/.bin/node oracle.mjs DIR SHOP [--write] [NAME…]
 //
-// `cargo xtask test` installs DIR, `clients/typescript` of the target directory, and runs this without
-// `--write`. SHOP is the example of `crates/testkit`, which serves the web service of the tests. Without
-// `--write` it only says where a program's header and the engines disagree; with it the headers are
-// written. The runner, `tests/e2e/programs.rs`, explains the header.
+// `cargo xtask test` installs DIR, which is `clients/typescript` of the target directory, and runs this script
+// without `--write`. SHOP is the example `shop` of `crates/testkit`, which serves the web service of the tests.
+// Without `--write` the script reports each program whose header differs from the computed result. With
+// `--write` it updates the headers. The test `tests/e2e/programs.rs` explains the header.
 //
-// A program runs in Node, or in Deno where its header says so, in a process of its own. What is done
-// to it first keeps its lines: `return (` before the last expression, and a function around it all.
+// Each program runs in its own process, in Node or, if its header says so, in Deno. The script first inserts
+// `return (` before the last expression and a function around the program. Both edits keep the line numbers.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
@@ -79,7 +79,7 @@ function render(header, found, body) {
     add("error", `${found.error}${found.line ? ` at ${found.line + count}` : ""}`);
     if (found.thrown) add("message", JSON.stringify(found.thrown));
   }
-  // A header without lines was written as an empty line, and the body still has that line.
+  // An empty header is stored as an empty line, which is already part of the body.
   return lines.length ? `${lines.join("\n")}\n${body}` : body;
 }
 
@@ -89,45 +89,45 @@ async function run(ts, dir, shop, name, header, body) {
   fs.mkdirSync(workspace);
   const server = spawn(shop, { stdio: ["pipe", "pipe", "inherit"] });
   try {
-    const address = (await once(server.stdout)).trim();
+    const address = (await firstChunk(server.stdout)).trim();
     const prepared = prepare(ts, name, body.replace(/"\/(workspace|tmp)/g, (_, at) => `"${at === "tmp" ? scratch : workspace}`));
     if (prepared.error) return { ...prepared, stdout: "", stderr: "" };
     const file = path.join(scratch, "program.ts");
     fs.writeFileSync(file, prepared.code);
     fs.writeFileSync(path.join(scratch, "package.json"), '{"type":"module"}');
-    const told = { file, address, input: header.input?.[0] ?? null, out: path.join(scratch, "out.json"), base: scratch };
+    const job = { file, address, input: header.input?.[0] ?? null, out: path.join(scratch, "out.json"), base: scratch };
     const deno = header.oracle?.[0] === "deno";
     const bin = (tool) => path.resolve(dir, "node_modules/.bin", tool);
     const [command, args] = deno
       ? [bin("deno"), ["run", "-A", "--no-check", path.join(here, "oracle.mjs")]]
       : [bin("node"), ["--experimental-transform-types", "--enable-source-maps", "--no-warnings", path.join(here, "oracle.mjs")]];
-    const env = { PATH: process.env.PATH, HOME: scratch, TZ: "UTC", LANG: "C", NO_COLOR: "1", ORACLE_CHILD: JSON.stringify(told) };
+    const env = { PATH: process.env.PATH, HOME: scratch, TZ: "UTC", LANG: "C", NO_COLOR: "1", ORACLE_CHILD: JSON.stringify(job) };
     const running = spawn(command, args, { env, cwd: workspace, stdio: ["ignore", "pipe", "pipe"] });
     const timer = setTimeout(() => running.kill("SIGKILL"), 30_000);
-    const [stdout, stderr] = await Promise.all([all(running.stdout), all(running.stderr)]);
+    const [stdout, stderr] = await Promise.all([readAll(running.stdout), readAll(running.stderr)]);
     clearTimeout(timer);
-    const back = (text) => text.replaceAll(workspace, "/workspace").replaceAll(scratch, "/tmp");
-    const out = fs.existsSync(told.out) ? JSON.parse(back(fs.readFileSync(told.out, "utf8"))) : {};
+    const restorePaths = (text) => text.replaceAll(workspace, "/workspace").replaceAll(scratch, "/tmp");
+    const out = fs.existsSync(job.out) ? JSON.parse(restorePaths(fs.readFileSync(job.out, "utf8"))) : {};
     const raw = out.value === undefined && !out.error && stderr ? `raw stderr: ${stderr}` : "";
-    return { ...out, stdout: back(stdout), stderr: back(stderr), raw };
+    return { ...out, stdout: restorePaths(stdout), stderr: restorePaths(stderr), raw };
   } finally {
     server.stdin.end();
     fs.rmSync(scratch, { recursive: true, force: true });
   }
 }
 
-function once(stream) {
+function firstChunk(stream) {
   return new Promise((resolve) => stream.once("data", (data) => resolve(String(data))));
 }
 
-async function all(stream) {
+async function readAll(stream) {
   let text = "";
   stream.setEncoding("utf8");
   for await (const part of stream) text += part;
   return text;
 }
 
-// The program with the rules of results put into it.
+// Edits a program so that it exports its result: its default export, return value or last expression.
 function prepare(ts, name, body) {
   const kind = name.endsWith(".ts") ? ts.ScriptKind.TS : ts.ScriptKind.JS;
   const source = ts.createSourceFile(name, `${body}\nexport {};`, ts.ScriptTarget.Latest, true, kind);
@@ -140,7 +140,7 @@ function prepare(ts, name, body) {
     ts.isExportAssignment(it) || it.modifiers?.some((word) => word.kind === ts.SyntaxKind.DefaultKeyword);
   if (source.statements.some(isDefault)) return { code: body };
   const edits = [];
-  const statements = source.statements.slice(0, -1); // without the one that makes it a module
+  const statements = source.statements.slice(0, -1); // without the added `export {}`
   const first = statements.find((it) => !ts.isImportDeclaration(it) && !(ts.isImportEqualsDeclaration?.(it)));
   for (const it of statements) {
     const word = it.modifiers?.find((word) => word.kind === ts.SyntaxKind.ExportKeyword);
@@ -159,10 +159,10 @@ function prepare(ts, name, body) {
   return { code: first ? `${code}\n}\n` : code };
 }
 
-// In the process that runs one program.
+// Runs one program in the child process and saves its result or its error.
 async function child({ file, address, input, out, base }) {
   const real = globalThis.fetch;
-  // What the broker of a box does: names that only it knows, and a credential that no program sees.
+  // Imitates the broker of a box: resolves the names of the test service and adds the credential.
   globalThis.fetch = (resource, init) => {
     const request = new Request(resource, init);
     const url = new URL(request.url);
@@ -171,10 +171,10 @@ async function child({ file, address, input, out, base }) {
   };
   globalThis.require = createRequire(file);
   if (input !== null) globalThis.input = JSON.parse(input);
-  const trouble = (error) => troubleOf(file, base, error);
-  const save = (told) => fs.writeFileSync(out, JSON.stringify(told));
+  const describe = (error) => describeError(file, base, error);
+  const save = (result) => fs.writeFileSync(out, JSON.stringify(result));
   process.on("uncaughtException", (error) => {
-    save(trouble(error));
+    save(describe(error));
     process.exit(1);
   });
   try {
@@ -184,11 +184,11 @@ async function child({ file, address, input, out, base }) {
     const text = JSON.stringify(plain(value, []));
     save(text === undefined ? {} : { value: text });
   } catch (error) {
-    save(trouble(error));
+    save(describe(error));
   }
 }
 
-function troubleOf(file, base, error) {
+function describeError(file, base, error) {
   const name = error?.name ?? "Error";
   const lines = String(error?.stack).split("\n").filter((line) => line.includes("program.ts"));
   const line = Number(/program\.ts:(\d+)/.exec(lines[0] ?? "")?.[1]) || undefined;
@@ -198,13 +198,13 @@ function troubleOf(file, base, error) {
 }
 
 async function follow(real, request, init, url, address, hops) {
-  const there = new URL(url);
-  there.protocol = "http:";
-  there.host = address;
+  const upstream = new URL(url);
+  upstream.protocol = "http:";
+  upstream.host = address;
   const headers = new Headers(request.headers);
   if (url.hostname === "api.shop.test" && url.pathname === "/me") headers.set("authorization", `Bearer ${TOKEN}`);
   const body = ["GET", "HEAD"].includes(request.method) ? undefined : await request.clone().arrayBuffer();
-  const answer = await real(there, { method: request.method, headers, body, redirect: "manual", signal: request.signal });
+  const answer = await real(upstream, { method: request.method, headers, body, redirect: "manual", signal: request.signal });
   const to = answer.headers.get("location");
   const mode = request.redirect;
   if (![301, 302, 303, 307, 308].includes(answer.status) || !to || mode === "manual") return named(answer, url, hops);
@@ -225,7 +225,7 @@ function named(answer, url, hops) {
   return answer;
 }
 
-// Values as an answer carries them.
+// Converts a value to plain JSON data in the same way as the worker.
 function plain(value, above) {
   if (typeof value === "bigint") return String(value);
   if (value === null || typeof value !== "object") return value;

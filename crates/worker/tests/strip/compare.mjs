@@ -1,4 +1,5 @@
-// Compares pairs of texts by what TypeScript makes of them. Reads [[source, stripped], …].
+// Compares TypeScript sources with their stripped versions, using the TypeScript compiler.
+// Reads [[source, stripped], …] from standard input.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 
@@ -14,7 +15,7 @@ const transpile = (text) =>
   ts.transpileModule(text, { compilerOptions: options, fileName: "main.ts" })
     .outputText.replace(/^export \{\};\n/m, "").replace(/^"use strict";\n/, "");
 const empty = (node) => ts.isEmptyStatement(node) || ts.isSemicolonClassElement(node);
-// What a text says, without parentheses that change nothing and without its layout.
+// Returns the syntax tree of a node as text, without layout and without redundant parentheses.
 const shape = (node) => {
   if (ts.isParenthesizedExpression(node)) return shape(node.expression);
   const parts = [];
@@ -34,24 +35,24 @@ const load = async (text) => {
 
 let alike = 0;
 for (const [source, stripped] of JSON.parse(readFileSync(0, "utf8"))) {
-  let [theirs, ours] = ["", ""];
-  if (how === "same") [theirs, ours] = [meaning(source), meaning(stripped)];
-  if (how === "values") [theirs, ours] = [await load(transpile(source)), await load(stripped)];
-  if (how === "nothing") ours = stripped.replace(/\/\*[^]*?\*\/|\/\/.*|;/g, "").trim();
-  if (theirs !== ours) {
-    console.log(`--- source\n${source}\n--- stripped\n${stripped}\n--- theirs\n${theirs}\n--- ours\n${ours}`);
+  let [expected, actual] = ["", ""];
+  if (how === "same") [expected, actual] = [meaning(source), meaning(stripped)];
+  if (how === "values") [expected, actual] = [await load(transpile(source)), await load(stripped)];
+  if (how === "nothing") actual = stripped.replace(/\/\*[^]*?\*\/|\/\/.*|;/g, "").trim();
+  if (expected !== actual) {
+    console.log(`--- source\n${source}\n--- stripped\n${stripped}\n--- expected\n${expected}\n--- actual\n${actual}`);
     process.exitCode = 1;
     continue;
   }
-  // What runs must be JavaScript: the same text is read again as such.
+  // The stripped text must also be valid JavaScript.
   if (how === "same") {
     const { diagnostics } = ts.transpileModule(stripped, {
       compilerOptions: { ...options, allowJs: true }, fileName: "main.mjs", reportDiagnostics: true,
     });
     if (diagnostics.length) {
-      console.log(`--- stripped\n${stripped}\n--- no JavaScript`, diagnostics.map((d) => d.messageText));
+      console.log(`--- stripped\n${stripped}\n--- invalid JavaScript`, diagnostics.map((d) => d.messageText));
       process.exitCode = 1;
-    continue;
+      continue;
     }
   }
   alike += 1;

@@ -166,7 +166,9 @@ fn as_text(verified: &Verified) -> String {
         "valid",
         match verified.is_complete() {
             true => "no event of the run was changed, removed or added",
-            false => "no event of the run was changed or added; the last events may have been removed",
+            false => {
+                "no event of the run was changed or added; the last events may have been removed"
+            }
         },
     );
     text

@@ -1,6 +1,6 @@
 // Fetches a URL with the fetch of Node or Deno.
 const [url] = process.argv.slice(2);
 const headers = { authorization: `Bearer ${process.env.API_TOKEN}` };
-const answer = await fetch(url, { headers });
-if (!answer.ok) throw new Error(`status ${answer.status}`);
-console.log(await answer.text());
+const response = await fetch(url, { headers });
+if (!response.ok) throw new Error(`status ${response.status}`);
+console.log(await response.text());
