@@ -9,7 +9,7 @@ use crate::host::contains;
 use crate::lab::Lab;
 use crate::trial::{Checks, Step, Trial};
 
-/// Limits, each with an act below the limit, an act above it, and the expected error.
+/// Limits of a box: options, an operation below the limit, one above it, and the expected error.
 const REFUSED: &[(&[&str], &str, &str, &str)] = &[
     (&["--pids", "40"], "forks 10", "forks 200", "errno EAGAIN after"),
     (&["--pids", "40"], "threads 10", "threads 200", "errno EAGAIN after"),
@@ -28,7 +28,8 @@ const REFUSED: &[(&[&str], &str, &str, &str)] = &[
     (&["--files", "4096"], "terminals 5", "terminals 3000", "errno ENOSPC after"),
 ];
 
-/// Tests the limits on processes, memory, disk, files, timers and terminals.
+/// Tests that a box cannot exceed its limits on processes, memory, disk, files, timers and
+/// terminals.
 pub(crate) fn d16(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     for (options, little, much, refusal) in REFUSED {
@@ -52,7 +53,7 @@ pub(crate) fn d16(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Checks limits whose violation kills the whole box, and the reported reason.
+/// Checks that exceeding some limits kills the whole box, and that the reported reason is correct.
 fn killed(lab: &Lab, checks: &mut Checks) -> Step {
     let top = repository(lab, "d16")?;
     let in_workspace = lab.boxed().workspace(&top);
@@ -114,7 +115,7 @@ fn timeout(lab: &Lab, checks: &mut Checks) -> Step {
     )
 }
 
-/// Checks that memory counts even if no process maps it.
+/// Checks that memory that no process maps counts towards the memory limit.
 ///
 /// Without a cgroup, kernel buffers are not counted; this is a known gap in the threat model.
 fn unmapped(lab: &Lab, checks: &mut Checks) -> Step {
@@ -163,7 +164,7 @@ fn neighbours(lab: &Lab, checks: &mut Checks) -> Step {
     Ok(())
 }
 
-/// Tests endless, binary and forged output.
+/// Tests that endless, binary and forged output is limited and cannot pass as a result.
 pub(crate) fn d18(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     // Output passes unchanged; the result follows on its own line.
@@ -208,7 +209,7 @@ pub(crate) fn d18(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Escape sequences that access the clipboard or inject input into a terminal.
+/// Escape sequences that access the clipboard or inject input into a terminal, with names.
 ///
 /// In hexadecimal: the printed bytes, and the part that must not reach the terminal.
 const COMMANDS: &[(&str, &str, &str)] = &[
@@ -232,7 +233,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("1b25409d35323b633b5a585a7062413d3d07", "1b2540", "switch from UTF-8 to 8-bit controls"),
 ];
 
-/// Checks that the operator's terminal gets colors, but no dangerous escape sequences.
+/// Checks that color codes reach the operator's terminal and dangerous escape sequences do not.
 fn terminal(lab: &Lab, checks: &mut Checks) -> Step {
     let on_terminal = |program: Program| -> Step<Vec<u8>> {
         Ok(program.through(&lab.probe, &["on-terminal"]).run()?.stdout)

@@ -31,7 +31,7 @@ pub(crate) struct RunResult {
 }
 
 impl Lab {
-    /// Returns a command for a box with defaults and without a workspace.
+    /// Returns a `belljar run` command with defaults and without a workspace.
     pub(crate) fn boxed(&self) -> Boxed<'_> {
         let mut mount = self.probe.clone().into_os_string();
         mount.push(":");
@@ -75,7 +75,7 @@ impl Boxed<'_> {
         self.options(&["--user", uid])
     }
 
-    /// Adds a mount of a host path.
+    /// Adds an option that mounts a host path in the box.
     pub(crate) fn mount(self, source: &Path, target_and_access: &str) -> Self {
         let mut mount = source.to_owned().into_os_string();
         mount.push(":");
@@ -104,7 +104,7 @@ impl Boxed<'_> {
         self
     }
 
-    /// Returns the complete command, for trials that start it themselves.
+    /// Returns the complete `belljar run` command, for attacks that start it themselves.
     pub(crate) fn command(&self, program: &[&str]) -> Program {
         let mut run = self.lab.belljar(&["run"]).cwd(&self.cwd).input(self.input.clone());
         for (key, value) in &self.env {
@@ -125,34 +125,36 @@ impl Boxed<'_> {
         self.command(program).run()
     }
 
-    /// Runs a program with `--json` and parses the result, the last line of standard output.
+    /// Runs a program in a box with `--json` and parses the result, the last line of standard
+    /// output.
     pub(crate) fn run_json(&self, program: &[&str]) -> Step<RunResult> {
         RunResult::parse(self.clone().option("--json").run(program)?)
     }
 
-    /// Runs an act of the probe with `--json` and parses the result of the run.
+    /// Runs one operation of the probe in a box with `--json` and parses the result of the run.
     pub(crate) fn act_json(&self, act: &str) -> Step<RunResult> {
         self.run_json(&probe_args(act))
     }
 
-    /// Runs one act of the probe and returns its result.
+    /// Runs one operation of the probe in a box and returns its result.
     pub(crate) fn act(&self, act: &str) -> Step<String> {
         Ok(self.run(&probe_args(act))?.line())
     }
 
-    /// Runs several acts in one box, each in its own process, and returns their results.
+    /// Runs several operations of the probe in one box, each in its own process, and returns their
+    /// results.
     pub(crate) fn acts(&self, acts: &[&str]) -> Step<Vec<String>> {
         self.clone().input(acts.join("\n") + "\n").run(&[PROBE, "batch"])?.answers(acts)
     }
 }
 
-/// Returns the command line of the probe for an act.
+/// Returns the command line that runs the operation `act` of the probe.
 pub(crate) fn probe_args(act: &str) -> Vec<&str> {
     std::iter::once(PROBE).chain(act.split_whitespace()).collect()
 }
 
 impl RunResult {
-    /// Parses the last line of the output of `belljar run --json`.
+    /// Parses the last line of the output of `belljar run --json` as the result of the run.
     pub(crate) fn parse(ended: Ended) -> Step<Self> {
         let text = ended.stdout_text();
         let last = text.lines().next_back().unwrap_or_default();
@@ -166,12 +168,12 @@ impl RunResult {
         }
     }
 
-    /// Returns the reason of the end, such as `exited` or `timeout`.
+    /// Returns why the run ended, such as `exited` or `timeout`.
     pub(crate) fn reason(&self) -> &str {
         self.json.get("reason").and_then(Value::as_str).unwrap_or("missing")
     }
 
-    /// Returns the state of a layer: `in_force`, `weakened` or `stand_in`.
+    /// Returns the reported state of an isolation layer: `in_force`, `weakened` or `stand_in`.
     pub(crate) fn layer(&self, name: &str) -> &str {
         let layers = self.json.get("layers").and_then(Value::as_array);
         layers

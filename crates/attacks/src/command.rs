@@ -12,14 +12,15 @@ use std::{io, thread};
 
 use crate::trial::{During, Step, Verdict, fault};
 
-/// Timeout of a program; long enough for a busy machine.
+/// The timeout of a program; long enough for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Time after the end of a program until its output must be closed. Later, a process has survived.
+/// The maximum time after the end of a program until its output is closed. Later, a process has
+/// survived.
 const GRACE: Duration = Duration::from_secs(30);
-/// Maximum number of output bytes that are kept.
+/// The maximum number of output bytes of a program that are kept.
 const KEEP: u64 = 4 << 20;
 
-/// A command under construction.
+/// A command under construction, which an attack runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     program: PathBuf,
@@ -29,7 +30,7 @@ pub(crate) struct Program {
     input: Input,
 }
 
-/// The standard input of a program.
+/// The source of a program's standard input.
 #[derive(Debug, Clone)]
 enum Input {
     Bytes(Vec<u8>),
@@ -89,7 +90,7 @@ impl Program {
         self
     }
 
-    /// Uses a descriptor as standard input.
+    /// Uses a descriptor as the standard input of the program.
     pub(crate) fn input_from(mut self, descriptor: OwnedFd) -> Self {
         self.input = Input::Descriptor(Arc::new(descriptor));
         self
@@ -104,7 +105,7 @@ impl Program {
         self
     }
 
-    /// Runs the program until its end.
+    /// Runs the program and waits until it ends.
     pub(crate) fn run(self) -> Step<Ended> {
         self.start()?.end()
     }
@@ -163,7 +164,7 @@ impl Process {
         self.child.kill().during(format_args!("kill {}", self.name))
     }
 
-    /// Waits for the end of the program.
+    /// Waits until the program ends, and returns its exit code and output.
     ///
     /// The trial ends if the program hangs, or if another process keeps its output open.
     pub(crate) fn end(mut self) -> Step<Ended> {
@@ -213,7 +214,7 @@ impl Ended {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Returns the output of the probe, or a description of its failure.
+    /// Returns the output line of the probe, or a description of its failure.
     pub(crate) fn line(&self) -> String {
         let text = self.stdout_text();
         match text.trim_end() {
@@ -222,7 +223,7 @@ impl Ended {
         }
     }
 
-    /// Returns the results of a batch, one per act and in order.
+    /// Returns the probe's results of a batch, one per operation and in the same order.
     pub(crate) fn answers(&self, acts: &[&str]) -> Step<Vec<String>> {
         let text = self.stdout_text();
         let answers: Vec<String> = acts

@@ -9,7 +9,7 @@ use crate::handoff::repository;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial, Verdict};
 
-/// Returns the path of git, if it is installed.
+/// Returns the path of the git program, if it is installed.
 fn git() -> Option<PathBuf> {
     ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"]
         .map(PathBuf::from)
@@ -17,7 +17,7 @@ fn git() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Returns a git configuration whose settings each run a program that creates a mark file.
+/// Returns a git configuration in which each setting runs a program that creates a file in `marks`.
 fn hostile_config(marks: &Path) -> String {
     let mark = |name: &str| format!("touch {}/{name};", marks.display());
     format!(
@@ -42,7 +42,7 @@ fn hostile_config(marks: &Path) -> String {
     )
 }
 
-/// Writes the hostile configuration, hooks, and attributes that activate the drivers.
+/// Writes the hostile git configuration, hooks, and attributes into a repository.
 fn plant(top: &Path, marks: &Path) -> Step {
     use std::os::unix::fs::PermissionsExt;
     let hooks = marks.join("hooks");
@@ -60,7 +60,7 @@ fn plant(top: &Path, marks: &Path) -> Step {
     fs::write(top.join(".gitattributes"), attributes).during("write the attributes")
 }
 
-/// Returns the mark files of the programs that git has run.
+/// Returns the names of the files in `marks` that programs started by git have created.
 fn fired(marks: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(marks)
         .into_iter()
@@ -130,7 +130,7 @@ pub(crate) fn c03(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a project file cannot weaken the box.
+/// Tests that a project's `belljar.toml` cannot weaken the box.
 pub(crate) fn c08(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let asks = [
@@ -178,7 +178,7 @@ pub(crate) fn c08(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Checks that a pipe, link or directory in place of the project file is refused.
+/// Checks that a pipe, link or directory in place of the project's `belljar.toml` is refused.
 fn odd_files(lab: &Lab, checks: &mut Checks) -> Step {
     let secret = lab.home.join("operator.secret");
     fs::write(&secret, "api-key-of-the-operator").during("write a secret")?;
@@ -204,7 +204,7 @@ fn odd_files(lab: &Lab, checks: &mut Checks) -> Step {
     Ok(())
 }
 
-/// Tests that no command line flag disables the box.
+/// Tests that no command line option turns the isolation of a box off.
 pub(crate) fn c09(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let flags = [
@@ -247,7 +247,7 @@ pub(crate) fn c09(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a box cannot replace the project file that limits it.
+/// Tests that a box cannot replace the project's `belljar.toml` that limits it.
 pub(crate) fn c20(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c20")?;

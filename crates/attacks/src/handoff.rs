@@ -12,10 +12,10 @@ use crate::json;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// Content of every planted file.
+/// The content of every file that a box plants.
 const PLANTED: &str = "planted by a box";
 
-/// Tests that agent settings are held back.
+/// Tests that `apply` holds back settings of agents.
 pub(crate) fn c01(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -35,7 +35,7 @@ pub(crate) fn c01(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that git hooks and git configuration are held back.
+/// Tests that `apply` holds back git hooks and git configuration.
 pub(crate) fn c02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -46,7 +46,7 @@ pub(crate) fn c02(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that internal files of git are held back.
+/// Tests that `apply` holds back internal files of git.
 pub(crate) fn c04(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -69,7 +69,8 @@ pub(crate) fn c04(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a planted bare repository is held back. Git recognizes one by three names.
+/// Tests that `apply` holds back a bare repository that a box planted. Git recognizes one by three
+/// names.
 pub(crate) fn c05(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -80,7 +81,7 @@ pub(crate) fn c05(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that files of editors, shells, build tools and CI are held back.
+/// Tests that `apply` holds back files of editors, shells, build tools and CI.
 pub(crate) fn c06(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -108,7 +109,7 @@ pub(crate) fn c06(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that replaced interpreters and tools are held back.
+/// Tests that `apply` holds back replaced interpreters and tools.
 pub(crate) fn c07(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -131,7 +132,8 @@ pub(crate) fn c07(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests unusual names: other letter case, deep directories, characters of glob patterns.
+/// Tests that `apply` holds back risky files with unusual names: other case, deep paths, glob
+/// characters.
 pub(crate) fn c18(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(lab, &mut checks, &[".GIT/hooks/pre-commit", ".Claude/Settings.json", ".ENVRC"])?;
@@ -176,7 +178,7 @@ pub(crate) fn repository(lab: &Lab, name: &str) -> Step<PathBuf> {
     Ok(top)
 }
 
-/// Waits until the clock of the file system has advanced.
+/// Waits until the file system gives new files a later modification time.
 ///
 /// `apply` would report a conflict for a file with the same time as the start of the box.
 fn wait_for_clock_tick(top: &Path) -> Step {
@@ -193,7 +195,8 @@ fn wait_for_clock_tick(top: &Path) -> Step {
     }
 }
 
-/// Makes a tree writable for all: under root the payload has another user id than the files.
+/// Makes a directory tree writable for all users, because a box of root writes with another user
+/// id.
 pub(crate) fn open_to_all(top: &Path) -> Step {
     use std::os::unix::fs::PermissionsExt;
     for path in crate::host::walk(top).into_iter().chain([top.to_owned()]) {
@@ -203,7 +206,7 @@ pub(crate) fn open_to_all(top: &Path) -> Step {
     Ok(())
 }
 
-/// Returns a shell script that writes every path and one harmless file.
+/// Returns a shell script that writes a file at each path, and one harmless file.
 fn plant_script(paths: &[&str]) -> String {
     let mut script = String::from("cd /workspace || exit 9\n");
     for path in paths {
@@ -219,7 +222,8 @@ fn is_planted(top: &Path, path: &str) -> bool {
     fs::read_to_string(top.join(path)).is_ok_and(|text| text == PLANTED)
 }
 
-/// Checks in both modes that planted files do not reach the host unasked.
+/// Checks in overlay and direct mode that files planted by a box do not reach the host without
+/// approval.
 fn hold_back(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
     in_overlay(lab, checks, paths)?;
     in_direct_mode(lab, checks, paths)

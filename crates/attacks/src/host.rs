@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::trial::{During, Step};
 
-/// A listener on the host's loopback that counts connections or datagrams.
+/// A listening socket on the host's loopback that counts connections or datagrams.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) at: SocketAddr,
@@ -50,7 +50,8 @@ impl Listener {
         Ok(Self { at, reached })
     }
 
-    /// Listens on a Unix socket at a path, accessible to all. It replies `hello from the host`.
+    /// Listens on a Unix socket at a path, with access for all users, and counts connections. It
+    /// replies `hello from the host`.
     pub(crate) fn path(path: &Path) -> Step<Arc<AtomicU32>> {
         use std::os::unix::fs::PermissionsExt;
         let listener = UnixListener::bind(path).during("listen on a socket")?;
@@ -58,7 +59,8 @@ impl Listener {
         Ok(greet(listener))
     }
 
-    /// Listens on an abstract Unix socket. It replies `hello from the host`.
+    /// Listens on an abstract Unix socket of the host and counts connections. It replies `hello
+    /// from the host`.
     pub(crate) fn abstract_name(name: &str) -> Step<Arc<AtomicU32>> {
         let address = UnixAddr::from_abstract_name(name).during("create a socket address")?;
         Ok(greet(UnixListener::bind_addr(&address).during("listen on a socket")?))
@@ -68,7 +70,8 @@ impl Listener {
         self.reached.load(Ordering::SeqCst)
     }
 
-    /// Waits until the count exceeds `times`. Returns false after a timeout.
+    /// Waits until the listener has counted more than `times` connections. Returns false after a
+    /// timeout.
     pub(crate) fn more_than(&self, times: u32) -> bool {
         eventually(|| self.times() > times)
     }
@@ -92,7 +95,8 @@ fn greet(listener: UnixListener) -> Arc<AtomicU32> {
 /// Timeout of [`eventually`]; long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until a condition holds. Returns false after a timeout.
+/// Waits until the condition `done` holds, and returns false after a timeout. Returns false after a
+/// timeout.
 pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + TIMEOUT;
     while Instant::now() < until {
@@ -104,7 +108,7 @@ pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
-/// Returns the processes whose command line contains `mark`.
+/// Returns the ids of all processes whose command line contains `mark`.
 pub(crate) fn marked(mark: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -121,7 +125,7 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && text.windows(part.len()).any(|window| window == part)
 }
 
-/// Returns the number of mounts in this mount namespace that refer to a path.
+/// Returns the number of mounts in the host's mount namespace that refer to a path.
 pub(crate) fn mounts_of(place: &Path) -> Step<usize> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").during("read the mounts")?;
     let place = place.display().to_string();
@@ -172,7 +176,7 @@ pub(crate) fn files_with(top: &Path, part: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the state of a tree: mode, inode and content of every path.
+/// Returns the state of a directory tree: mode, inode and content of every path.
 pub(crate) fn snapshot(top: &Path) -> BTreeMap<PathBuf, String> {
     let describe = |path: PathBuf| {
         let meta = fs::symlink_metadata(&path).ok()?;

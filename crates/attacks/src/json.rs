@@ -7,15 +7,15 @@ use serde_json::Value;
 use crate::lab::Lab;
 use crate::trial::{Step, fault};
 
-/// A changed path of a run.
+/// One path that a run changed, as `belljar diff` reports it.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) path: String,
-    /// Whether `diff` marks the file as executed by tools of the host.
+    /// Whether `belljar diff` marks the file as one that tools of the host would execute.
     pub(crate) risky: bool,
 }
 
-/// Returns the changes of the newest run of a workspace.
+/// Returns the changes of a workspace's newest run, as `belljar diff` reports them.
 pub(crate) fn changes(lab: &Lab, workspace: &Path) -> Step<Vec<Change>> {
     let ended = lab.belljar_in(workspace, &["diff", "--json"])?;
     let text = ended.stdout_text();

@@ -4,14 +4,14 @@ use crate::boxed::probe_args;
 use crate::lab::Lab;
 use crate::trial::{Checks, Step, Trial};
 
-/// An act of the probe and its expected result in a box.
+/// An operation of the probe and its expected result in a box.
 type Refusal<'a> = (&'a str, &'a str);
 
 const EPERM: &str = "errno EPERM";
 const ENOSYS: &str = "errno ENOSYS";
 const KILLED: &str = "killed SIGSYS";
 
-/// Tries every act outside a box, inside as a plain user, and inside as root.
+/// Tries every operation outside a box, inside as a plain user, and inside as root.
 ///
 /// The control is a different result outside: success for a harmless act, else an error of the kernel
 /// about the arguments, which a filter never returns. For a plain user of the host, the kernel refuses
@@ -47,7 +47,7 @@ pub(crate) fn refuse_all(lab: &Lab, checks: &mut Checks, refusals: &[Refusal<'_>
     Ok(())
 }
 
-/// Tests that io_uring is refused.
+/// Tests that a box cannot use io_uring.
 pub(crate) fn d01(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(
@@ -62,7 +62,7 @@ pub(crate) fn d01(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests the two other system call tables of x86-64: 32-bit and x32.
+/// Tests that calls through the 32-bit and x32 system call tables kill the process.
 pub(crate) fn d02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     if cfg!(not(target_arch = "x86_64")) {
@@ -127,7 +127,7 @@ pub(crate) fn d03(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Returns the last line of a terminal's output, without the carriage return.
+/// Returns the last line of a terminal's output without the carriage return.
 fn last(text: &str) -> String {
     text.lines().next_back().unwrap_or_default().trim_end().to_owned()
 }
@@ -186,7 +186,8 @@ pub(crate) fn d05(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that the filter applies to programs in memory, copies and other names.
+/// Tests that the seccomp filter also applies to programs in memory, copied programs and renamed
+/// ones.
 pub(crate) fn d13(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let act = "call unshare-user";
@@ -209,7 +210,7 @@ pub(crate) fn d13(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that the reported layers match the enforced ones, including weakened layers.
+/// Tests that the isolation layers that a run reports are the enforced ones.
 pub(crate) fn d14(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let whole = lab.boxed().act_json("me")?;
@@ -254,7 +255,7 @@ pub(crate) fn d14(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that other dangerous system calls are refused.
+/// Tests that a box cannot make other dangerous system calls.
 pub(crate) fn d15(lab: &Lab) -> Trial {
     const CALLS: &[&str] = &[
         "bpf",
@@ -317,7 +318,8 @@ pub(crate) fn d15(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that system calls of known kernel exploits are refused. Kernel bugs elsewhere remain a risk.
+/// Tests that a box cannot make the system calls of known kernel exploits. Kernel bugs elsewhere
+/// remain a risk.
 pub(crate) fn d21(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(

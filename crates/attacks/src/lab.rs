@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::command::{Ended, Program};
 use crate::trial::{During, Step};
 
-/// The files and programs that attacks use. Dropping a lab removes its directory.
+/// The test environment of the attacks: directories, the `belljar` binary and the probe. Dropping a
+/// lab removes its directory.
 #[derive(Debug)]
 pub struct Lab {
     /// Path of the `belljar` binary under attack.
@@ -18,28 +19,28 @@ pub struct Lab {
     /// Path of the probe, the program that performs the attacks.
     pub(crate) probe: PathBuf,
     pub(crate) dir: PathBuf,
-    /// Value of `HOME` for the operator.
+    /// The home directory of the simulated operator, the value of `HOME`.
     pub(crate) home: PathBuf,
-    /// Value of `BELLJAR_HOME`.
+    /// The state directory of Belljar, the value of `BELLJAR_HOME`.
     pub(crate) state: PathBuf,
-    /// Whether this process is root on the host.
+    /// Whether the attacks run as root on the host.
     pub(crate) root: bool,
     directories: AtomicU32,
 }
 
-/// Why a lab could not be created.
+/// The reason why the test environment of the attacks could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     #[error("cannot determine the user of this process")]
     UnknownUser(#[source] io::Error),
     #[error("cannot create the directory {}", path.display())]
     Directory { path: PathBuf, source: io::Error },
-    #[error("{} did not write its probe: {output}", belljar.display())]
+    #[error("{} did not write the probe program to a file: {output}", belljar.display())]
     Probe { belljar: PathBuf, output: String },
 }
 
 impl Lab {
-    /// Creates a lab in a new directory below `parent`, such as the system's temporary directory.
+    /// Creates the test environment of the attacks in a new directory below `parent`.
     pub fn new(belljar: &Path, parent: &Path) -> Result<Self, LabError> {
         // The owner of /proc/self is the effective user; this needs no system call wrapper.
         let root = fs::metadata("/proc/self").map_err(LabError::UnknownUser)?.uid() == 0;
@@ -77,7 +78,7 @@ impl Lab {
         LabError::Probe { belljar: self.belljar.clone(), output }
     }
 
-    /// Returns a `belljar` command with the environment of the lab's operator.
+    /// Returns a `belljar` command with the environment variables of the simulated operator.
     pub(crate) fn belljar(&self, args: &[&str]) -> Program {
         let mut program = Program::new(&self.belljar)
             .env("HOME", &self.home)
@@ -95,20 +96,20 @@ impl Lab {
         self.belljar(args).cwd(workspace).run()
     }
 
-    /// Runs one act of the probe outside any box, and returns its result.
+    /// Runs one operation of the probe outside any box and returns its result.
     pub(crate) fn outside(&self, act: &str) -> Step<String> {
         let program = Program::new(&self.probe).cwd(&self.dir);
         let ended = act.split_whitespace().fold(program, Program::arg).run()?;
         Ok(ended.line())
     }
 
-    /// Runs several acts of the probe outside any box, and returns their results.
+    /// Runs several operations of the probe outside any box and returns their results.
     pub(crate) fn all_outside(&self, acts: &[&str]) -> Step<Vec<String>> {
         let program = Program::new(&self.probe).cwd(&self.dir).arg("batch");
         program.input(acts.join("\n") + "\n").run()?.answers(acts)
     }
 
-    /// Creates a new directory for one trial.
+    /// Creates a new directory for one attack.
     pub(crate) fn directory(&self, name: &str) -> Step<PathBuf> {
         let number = self.directories.fetch_add(1, Ordering::Relaxed);
         let work_dir = self.dir.join(format!("{name}-{number}"));
@@ -124,7 +125,7 @@ impl Drop for Lab {
     }
 }
 
-/// Returns a random number for unique names and canaries.
+/// Returns a random number for unique names and secrets.
 pub(crate) fn random() -> u64 {
     // The only source of randomness in std: every `RandomState` has a new key.
     RandomState::new().hash_one(std::process::id())

@@ -12,14 +12,14 @@ use crate::command::{Ended, Program};
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial, fault};
 
-/// A state directory with a ledger in it.
+/// A state directory of Belljar with its ledger, which an attack modifies.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
     lab: &'a Lab,
     pub(crate) home: PathBuf,
 }
 
-/// Exit code of a refused run: without a ledger there is no box.
+/// The exit code of a run that is refused because no box starts without a ledger.
 const NO_BOX: Option<i32> = Some(125);
 
 impl<'a> Record<'a> {
@@ -59,7 +59,7 @@ impl<'a> Record<'a> {
         fs::write(self.file("ledger/events.log"), log).during("write the log")
     }
 
-    /// Returns the exit code of `verify` and the codes of the reported damage.
+    /// Returns the exit code of `belljar ledger verify` and the codes of the reported damage.
     pub(crate) fn verify(&self, args: &[&str]) -> Step<(Option<i32>, Vec<String>)> {
         let ended = self.belljar(&["ledger", "verify", "--json"]).args(args.to_vec()).run()?;
         let text = ended.stdout_text();
@@ -80,7 +80,7 @@ impl<'a> Record<'a> {
         checks.control(code == Some(0), format_args!("{what} does not verify: {found:?}"))
     }
 
-    /// Requires that `verify` exits with 1 and reports the damage `name`.
+    /// Requires that `belljar ledger verify` exits with 1 and reports the damage `name`.
     pub(crate) fn damaged(&self, checks: &mut Checks, args: &[&str], name: &str) -> Step {
         let (code, found) = self.verify(args)?;
         let is_named = code == Some(1) && found.iter().any(|code| code == name);
@@ -88,7 +88,7 @@ impl<'a> Record<'a> {
             .holds(is_named, format_args!("`verify` does not report `{name}`: {code:?} {found:?}"))
     }
 
-    /// Requires that a run with this ledger is refused and the log stays unchanged.
+    /// Requires that `belljar run` refuses to use this ledger and leaves its log unchanged.
     fn refused(&self, checks: &mut Checks) -> Step {
         let before = fs::read(self.file("ledger/events.log")).ok();
         let ended = self.try_run("true")?;
@@ -101,7 +101,7 @@ impl<'a> Record<'a> {
         checks.holds(before == after, "the refused run changed the log")
     }
 
-    /// Returns the events from `log --json`.
+    /// Returns the events that `belljar log --json` prints.
     pub(crate) fn events(&self, args: &[&str]) -> Step<Vec<Value>> {
         let ended = self.belljar(&["ledger", "log", "--json"]).args(args.to_vec()).run()?;
         let text = ended.stdout_text();
@@ -109,7 +109,7 @@ impl<'a> Record<'a> {
         parsed.map_err(|error| fault(format_args!("`log --json`: {error}: {text}")))
     }
 
-    /// Exports the newest checkpoint and the key, and returns the paths of both files.
+    /// Exports the newest checkpoint and the public key, and returns the paths of both files.
     fn export(&self) -> Step<[String; 2]> {
         let work_dir = self.lab.directory("exported")?;
         let (note, key) = (work_dir.join("checkpoint"), work_dir.join("key"));
@@ -120,7 +120,7 @@ impl<'a> Record<'a> {
         Ok([note.display().to_string(), key.display().to_string()])
     }
 
-    /// Copies the state directory.
+    /// Copies the state directory with its ledger.
     fn copy(&self) -> Step<Self> {
         let copy = Self { lab: self.lab, home: self.lab.directory("copy")? };
         for part in ["ledger", "anchor"] {
@@ -129,7 +129,7 @@ impl<'a> Record<'a> {
         Ok(copy)
     }
 
-    /// Replaces a directory by that of another ledger.
+    /// Replaces the directory `part` of this ledger with that of another ledger.
     fn replace(&self, part: &str, from: &Self) -> Step {
         fs::remove_dir_all(self.file(part)).during("remove a directory")?;
         copy_tree(&from.file(part), &self.file(part))
@@ -148,7 +148,7 @@ fn copy_tree(from: &Path, to: &Path) -> Step {
     Ok(())
 }
 
-/// Returns the offsets of the batches in a log.
+/// Returns the offset of each batch of events in a ledger's log.
 fn batches(log: &[u8]) -> Vec<usize> {
     let found = log.windows(4).enumerate().filter(|(_, bytes)| bytes == b"BJB1");
     found.map(|(offset, _)| offset).collect()
@@ -207,7 +207,7 @@ pub(crate) fn h02(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a rewritten ledger is detected with an external key or checkpoint.
+/// Tests that a rewritten ledger is detected with a key or checkpoint that is stored elsewhere.
 pub(crate) fn h03(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -226,7 +226,7 @@ pub(crate) fn h03(lab: &Lab) -> Trial {
     )
 }
 
-/// Tests parallel writers, and that a forked ledger is detected.
+/// Tests that parallel runs share one ledger, and that a forked ledger is detected.
 pub(crate) fn h04(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -254,7 +254,7 @@ pub(crate) fn h04(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a truncated ledger is not continued.
+/// Tests that Belljar does not append to a truncated ledger.
 pub(crate) fn h05(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -275,7 +275,7 @@ pub(crate) fn h05(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that `verify` raises no false alarm during writes.
+/// Tests that `belljar ledger verify` raises no false alarm while a run writes events.
 pub(crate) fn h06(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -311,7 +311,8 @@ pub(crate) fn h06(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that damage is detected and blocks runs, and that a torn write is repaired.
+/// Tests that damage of the ledger is detected and blocks runs, and that an incomplete write is
+/// repaired.
 pub(crate) fn h12(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;

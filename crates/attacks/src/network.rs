@@ -8,7 +8,7 @@ const REFUSED: &str = "errno ECONNREFUSED";
 const UNREACHABLE: &str = "errno ENETUNREACH";
 const NO_FAMILY: &str = "errno EAFNOSUPPORT";
 
-/// Tests that a box has no network without a rule, with every way to configure that.
+/// Tests that a box without network rules has no network, for each way to configure that.
 pub(crate) fn a02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let listener = Listener::tcp()?;
@@ -48,7 +48,7 @@ pub(crate) fn a02(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that sockets of all other families and types are refused.
+/// Tests that a box cannot create sockets other than Unix, TCP and UDP sockets.
 pub(crate) fn a18(lab: &Lab) -> Trial {
     const FAMILIES: &str = "unix inet ax25 ipx appletalk netrom bridge atmpvc x25 inet6 rose decnet key \
          netlink packet econet rds irda pppox llc ib mpls can tipc bluetooth iucv rxrpc isdn phonet \
@@ -94,7 +94,7 @@ pub(crate) fn a18(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Checks that allowed sockets do not reach the host.
+/// Checks that the socket types that a box can create do not reach the host.
 fn datagrams(lab: &Lab, checks: &mut Checks) -> Step {
     let allowed = ["socket inet stream 0", "socket inet dgram 0", "socket inet6 stream 6"];
     for (act, answer) in allowed.iter().zip(lab.boxed().acts(&allowed)?) {

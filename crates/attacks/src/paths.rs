@@ -73,7 +73,8 @@ pub(crate) fn c10(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests `apply` while a directory is swapped for a symbolic link and back in a loop.
+/// Tests that `apply` writes to no other directory while a directory is swapped for a symbolic link
+/// in a loop.
 pub(crate) fn c11(lab: &Lab) -> Trial {
     const FILES: u32 = 500;
     const ENOUGH: u32 = 100;
@@ -179,7 +180,7 @@ pub(crate) fn c17(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that set-user-id files and devices can neither be created nor used.
+/// Tests that a box can neither create nor use set-user-id files and devices.
 pub(crate) fn c22(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let work_dir = lab.directory("c22")?;
@@ -219,7 +220,8 @@ pub(crate) fn c22(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Checks a set-user-id program and a device node that root of the host created before.
+/// Checks that a box cannot use a set-user-id program and a device node that root of the host
+/// created.
 fn prepared(lab: &Lab, work_dir: &Path, checks: &mut Checks) -> Step {
     if !lab.root {
         checks.unproven("only root can create a set-user-id file of another user");

@@ -121,7 +121,8 @@ fn kill_the_supervisor(lab: &Lab, checks: &mut Checks) -> Step {
     Ok(())
 }
 
-/// Whether the probe has been executed, as opposed to its parent processes with the same mark.
+/// Returns whether the probe with this mark runs; its parent processes have the same mark and do
+/// not count.
 fn runs(mark: &str) -> bool {
     marked(mark).into_iter().any(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -217,7 +218,7 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that signals and scheduling calls of a box reach no process outside.
+/// Tests that signals and scheduling calls of a box reach no process outside the box.
 pub(crate) fn d20(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let mut victim = Program::new(&lab.probe).args(["sleep", "300"]).start()?;

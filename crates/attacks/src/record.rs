@@ -11,10 +11,10 @@ use crate::ledger::Record;
 use crate::secrets::canary;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// A command whose output looks like events, a batch and JSON lines.
+/// A shell command whose output looks like events, a batch and JSON lines of the ledger.
 const FORGED: &str = r#"printf 'BJB1\0\0\0\020{"kind":"run.ended","run":"0000000000000000"}\n{"kind":"secret.set","kind":"x"}\n\342\200\250\033[2J'"#;
 
-/// Returns the number of events of each kind.
+/// Returns the number of ledger events of each kind.
 fn kinds(events: &[Value]) -> Vec<(String, usize)> {
     let mut kinds: Vec<String> = Vec::new();
     for event in events {
@@ -31,7 +31,7 @@ fn kinds(events: &[Value]) -> Vec<(String, usize)> {
     counted
 }
 
-/// Runs a script and returns the number of new events of each kind.
+/// Runs a script in a box and returns the number of new ledger events of each kind.
 fn added(record: &Record<'_>, checks: &mut Checks, script: &str) -> Step<Vec<(String, usize)>> {
     let before = record.events(&[])?.len();
     record.run(checks, script)?;
@@ -39,7 +39,7 @@ fn added(record: &Record<'_>, checks: &mut Checks, script: &str) -> Step<Vec<(St
     Ok(kinds(events.get(before..).unwrap_or_default()))
 }
 
-/// Tests that output and arguments cannot forge events.
+/// Tests that output and arguments of a program cannot forge ledger events.
 pub(crate) fn h07(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -57,7 +57,7 @@ pub(crate) fn h07(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that names of bodies cannot lead to other files.
+/// Tests that names of recorded contents in the ledger cannot lead to other files.
 pub(crate) fn h08(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     keep_bodies(lab)?;
@@ -85,7 +85,7 @@ pub(crate) fn h08(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Configures the lab's boxes to record output bodies, not only hashes.
+/// Configures boxes to record the content of output, not only its hash.
 fn keep_bodies(lab: &Lab) -> Step {
     let dir = lab.home.join(".config/belljar");
     fs::create_dir_all(&dir).during("create a directory")?;
@@ -93,7 +93,7 @@ fn keep_bodies(lab: &Lab) -> Step {
     fs::write(dir.join("belljar.toml"), text).during("write settings")
 }
 
-/// Runs a script and returns the hash of its standard output.
+/// Runs a script in a box and returns the recorded hash of its standard output.
 fn hash_of_output(
     record: &Record<'_>,
     checks: &mut Checks,
@@ -110,12 +110,12 @@ fn hash_of_output(
     Ok(hash)
 }
 
-/// Returns the ledger files that contain a secret.
+/// Returns the files of the ledger that contain a secret.
 fn traces(record: &Record<'_>, secret: &str) -> Vec<std::path::PathBuf> {
     ["ledger", "anchor"].iter().flat_map(|part| files_with(&record.file(part), secret)).collect()
 }
 
-/// Tests that secrets stay out of the ledger or can be redacted.
+/// Tests that secrets stay out of the ledger or can be redacted afterwards.
 pub(crate) fn h09(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
@@ -207,7 +207,7 @@ pub(crate) fn h10(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a killed run is reported and not repeated.
+/// Tests that a run whose supervisor was killed is reported and not repeated.
 pub(crate) fn h11(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -250,7 +250,7 @@ pub(crate) fn h11(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Returns the event index and kind of each open intent that `belljar runs` reports.
+/// Returns the event index and kind of each unfinished operation that `belljar runs` reports.
 fn open_intents(record: &Record<'_>) -> Step<Vec<(u64, String)>> {
     let ended = record.belljar(&["runs", "--all", "--json"]).run()?;
     let mut open = Vec::new();
@@ -266,7 +266,7 @@ fn open_intents(record: &Record<'_>) -> Step<Vec<(u64, String)>> {
     Ok(open)
 }
 
-/// Tests that the order of events does not depend on clocks.
+/// Tests that the order of ledger events does not depend on clocks.
 pub(crate) fn h13(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -287,7 +287,7 @@ pub(crate) fn h13(lab: &Lab) -> Trial {
     )
 }
 
-/// Tests that bodies are shared only within a policy, and verified when read.
+/// Tests that recorded contents are shared only within a policy and verified when read.
 pub(crate) fn h17(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     keep_bodies(lab)?;
@@ -316,7 +316,7 @@ pub(crate) fn h17(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Replaces the content of a body by that of another.
+/// Replaces the content of one recorded output with that of another.
 fn replace_body(body: &Path, other: &Path) -> Step {
     fs::copy(other, body).map(drop).during("replace a body")
 }

@@ -10,11 +10,11 @@ use crate::host::snapshot;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// Directories that the setup of a box mounts on or writes to.
+/// Directories of a root file system that the setup of a box mounts on or writes to.
 const TARGETS: &[&str] =
     &["proc", "dev", "tmp", "workspace", "home", "etc", "home/user", "dev/pts", "dev/shm"];
 
-/// Creates a harmless root file system: empty directories, since the probe needs no library.
+/// Creates a harmless root file system of empty directories, since the probe needs no library.
 fn harmless(lab: &Lab) -> Step<PathBuf> {
     let top = lab.directory("rootfs")?;
     for name in ["proc", "dev", "tmp", "workspace", "home", "etc", "usr/bin"] {
@@ -28,7 +28,7 @@ fn run(lab: &Lab, rootfs: &Path, act: &[&str]) -> Step<Ended> {
     lab.boxed().workspace(&workspace).option("--rootfs").option(rootfs).run(act)
 }
 
-/// Tests mount targets that are symbolic links out of the root, or files.
+/// Tests that links and files in place of mount targets in a root file system redirect no mount.
 pub(crate) fn c13(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let whole = run(lab, &harmless(lab)?, &["/probe", "writable"])?;
@@ -88,7 +88,7 @@ pub(crate) fn c13(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that devices and masks never come from the root file system.
+/// Tests that device nodes and masked files of a box never come from its root file system.
 pub(crate) fn c14(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let outside = lab.directory("c14-outside")?;

@@ -14,7 +14,7 @@ pub(crate) fn canary() -> String {
     format!("canary-{:016x}{:016x}", random(), random())
 }
 
-/// Puts a secret into the operator's environment and files, and searches all traces of a run for it.
+/// Tests that a secret in the operator's environment and files is in no trace of a run.
 pub(crate) fn b16(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
@@ -57,7 +57,7 @@ pub(crate) fn b16(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Checks that a crash of a program with the secret leaves no core dump.
+/// Checks that the crash of a program that has the secret leaves no core dump.
 fn crash(lab: &Lab, work_dir: &Path, secret: &str, checks: &mut Checks) -> Step {
     let boxed = lab.boxed().workspace(work_dir).operator_env("API_TOKEN", secret);
     let boxed = boxed.options(&["--env", "API_TOKEN"]);
@@ -120,7 +120,7 @@ pub(crate) fn b17(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that no program in a box can read a secret file of the operator.
+/// Tests that no program in a box can read the operator's secret files.
 pub(crate) fn c19(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();

@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering;
 const REFUSED: &str = "errno ECONNREFUSED";
 const ABSENT: &str = "errno ENOENT";
 
-/// Tests Unix sockets with a path. A read-only mount alone does not prevent connections.
+/// Tests that a box cannot connect to Unix sockets of the host by path. A read-only mount alone
+/// does not prevent connections.
 pub(crate) fn d06(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "d06")?;
@@ -54,7 +55,8 @@ pub(crate) fn d06(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests abstract Unix sockets in both directions. They belong to a network namespace.
+/// Tests that abstract Unix sockets connect neither from a box to the host nor back. They belong to
+/// a network namespace.
 pub(crate) fn d07(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let name = format!("belljar-lab-{:x}", random());
@@ -85,13 +87,14 @@ pub(crate) fn d07(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Makes a directory writable for all: under root the payload has another user id.
+/// Makes a directory writable for all users, because a box of root writes with another user id.
 pub(crate) fn make_writable(work_dir: &std::path::Path) -> crate::trial::Step {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(work_dir, fs::Permissions::from_mode(0o777)).during("set permissions")
 }
 
-/// Tests that the standard streams of a box are pipes. A socket could pass descriptors of the host.
+/// Tests that the standard streams of a box are pipes, over which no descriptor can be passed. A
+/// socket could pass descriptors of the host.
 pub(crate) fn d08(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let pair = || UnixStream::pair().during("create a socket pair");

@@ -11,7 +11,8 @@ use crate::lab::Lab;
 use crate::secrets::canary;
 use crate::trial::{Checks, During, Trial};
 
-/// Tests that the working directory does not grant write access.
+/// Tests that the directories that a box can write to do not depend on the working directory of
+/// `belljar`.
 pub(crate) fn c12(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let (top, elsewhere) = (repository(lab, "c12")?, lab.directory("c12-elsewhere")?);
@@ -37,7 +38,7 @@ pub(crate) fn c12(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that descriptors inherited by Belljar (`/`, a secret file) do not reach the box.
+/// Tests that open descriptors that `belljar` inherits (`/`, a secret file) do not reach the box.
 pub(crate) fn c15(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = lab.home.join("open-secret");
@@ -93,7 +94,7 @@ pub(crate) fn c16(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that files cannot be opened by handle.
+/// Tests that a box cannot open files by handle.
 pub(crate) fn c24(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(
@@ -104,7 +105,7 @@ pub(crate) fn c24(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that kernel settings and information in /proc and /sys are inaccessible.
+/// Tests that a box cannot access kernel settings and information in /proc and /sys.
 pub(crate) fn c25(lab: &Lab) -> Trial {
     const SETTINGS: &[&str] = &[
         "/proc/sys/kernel/core_pattern",
@@ -168,7 +169,7 @@ pub(crate) fn c25(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that the state directory cannot be mounted in a box under any path.
+/// Tests that the state directory of Belljar cannot be mounted in a box under any path.
 pub(crate) fn c26(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let work_dir = lab.directory("c26")?;
@@ -229,7 +230,7 @@ pub(crate) fn c26(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that a run does not find files or kernel objects of an earlier run.
+/// Tests that a box finds no files or kernel objects of an earlier run.
 pub(crate) fn c27(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c27")?;

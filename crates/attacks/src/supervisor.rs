@@ -10,7 +10,7 @@ use crate::lab::{Lab, random};
 use crate::sockets::make_writable;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// Returns the link targets of a process's descriptors, as far as they are readable.
+/// Returns the link targets of a process's open descriptors, as far as they are readable.
 fn descriptors(pid: u32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries
@@ -18,7 +18,8 @@ fn descriptors(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Tests that no process decides about system calls, so that no argument can be changed after a check.
+/// Tests that no process decides about system calls of a box, so arguments cannot change after a
+/// check.
 pub(crate) fn d10(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let listeners = |mark: &str| {
@@ -53,7 +54,8 @@ pub(crate) fn d10(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Starts a box that runs `work` when a file appears, and creates another file afterwards.
+/// Starts a box that runs the shell command `work` when a file appears, and then creates another
+/// file.
 fn start_on_signal(lab: &Lab, work_dir: &Path, work: &str) -> Step<Process> {
     make_writable(work_dir)?;
     let script = format!(
@@ -63,7 +65,7 @@ fn start_on_signal(lab: &Lab, work_dir: &Path, work: &str) -> Step<Process> {
     lab.boxed().mount(work_dir, "/work_dir:rw").start(&["/bin/sh", "-c", &script])
 }
 
-/// Tests that calls are refused even while the supervisor is stopped.
+/// Tests that system calls of a box are refused even while its supervisor is stopped.
 pub(crate) fn d11(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let work_dir = lab.directory("d11")?;
@@ -84,7 +86,7 @@ pub(crate) fn d11(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Returns the minimum number of descriptors of a process over a short time.
+/// Returns the minimum number of open descriptors of a process over a short time.
 ///
 /// The supervisor opens some descriptors briefly whenever it checks limits.
 fn minimum_descriptors(pid: u32) -> usize {
@@ -127,7 +129,7 @@ pub(crate) fn d12(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Tests that no output or file of a box crashes Belljar.
+/// Tests that no output or file of a box makes Belljar crash.
 pub(crate) fn d22(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "d22")?;
@@ -170,7 +172,7 @@ pub(crate) fn d22(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Whether a text contains a panic message. Random bytes do not contain it by chance.
+/// Returns whether a text contains a Rust panic message. Random bytes do not contain it by chance.
 fn has_panic(text: &str) -> bool {
     text.contains("' panicked at ") || text.contains(" panicked at crates/")
 }

@@ -22,7 +22,7 @@ fn hostile(text: &[u8]) -> Option<&'static str> {
     found.map(|(_, name)| *name)
 }
 
-/// Requires that the output of a command contains no control characters.
+/// Requires that the output of a command contains no terminal control characters.
 fn clean(checks: &mut Checks, what: &str, ended: &Ended) -> Step {
     for output in [&ended.stdout, &ended.stderr] {
         let found = hostile(output);
@@ -91,7 +91,7 @@ pub(crate) fn f13(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Variables that make programs load, run or trust other files.
+/// Environment variables that make programs load, run or trust other files.
 const STEERING: &[&str] = &[
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
@@ -172,7 +172,8 @@ fn has_variable(answer: &str, name: &str) -> bool {
     list.split('\u{1f}').any(|pair| pair.split('=').next() == Some(name))
 }
 
-/// Checks that a project file cannot set dangerous variables, but the operator's file can set variables.
+/// Checks that a project's `belljar.toml` cannot set dangerous variables, and the operator's file
+/// can.
 fn project_files(lab: &Lab, checks: &mut Checks) -> Step {
     let run = |top: &Path| lab.boxed().workspace(top).cwd(top).run(&["/probe", "environment"]);
     for name in ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "GIT_SSH_COMMAND", "PATH"] {

@@ -6,7 +6,7 @@ use crate::{
     sockets, state, supervisor, surface,
 };
 
-/// All attacks, sorted by identifier.
+/// All attacks, sorted by their identifier in the threat model.
 pub static ATTACKS: &[Attack] = &[
     Attack { id: "A02", title: "network access without a rule", trial: network::a02 },
     Attack {

@@ -8,10 +8,10 @@ use std::io;
 
 use crate::lab::Lab;
 
-/// An attack: a row of the threat model and the function that tries it.
+/// An attack of the threat model and the function that tries it.
 #[derive(Debug)]
 pub struct Attack {
-    /// Identifier in `docs/threat-model.md`.
+    /// The identifier of the attack in `docs/threat-model.md`.
     pub id: &'static str,
     pub title: &'static str,
     pub(crate) trial: fn(&Lab) -> Trial,
@@ -20,27 +20,28 @@ pub struct Attack {
 /// The result of an attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The box refused every act, and every control showed that the act can succeed. `unproven` names the
-    /// controls for which this user lacks a permission.
+    /// The box refused every operation, and each operation succeeded without the defence.
+    /// `unproven` names the controls for which this user lacks a permission.
     Held { checks: u32, detail: String, unproven: Vec<String> },
-    /// The box allowed an act, or refused it with an unexpected error.
+    /// The box allowed an operation, or refused it with an unexpected error.
     Broken { what: String },
-    /// The attack proves nothing: its act failed where it must succeed.
+    /// The attack proves nothing: its operation fails even without the defence.
     ControlFailed { what: String },
-    /// The box refused every act, but a known risk remains.
+    /// The box refused every operation, but a known risk remains.
     Residual { checks: u32, why: String },
     /// The attack does not apply to this machine.
     NotHere { why: String },
 }
 
-/// The verdict of a completed trial (`Ok`), or the verdict that ended it early (`Err`).
+/// The verdict of a completed attack (`Ok`), or the verdict that ended it early (`Err`).
 pub(crate) type Trial = Result<Verdict, Verdict>;
 
-/// The result of one step of a trial. An error ends the trial.
+/// The result of one step of an attack, or the verdict that ends the attack. An error ends the
+/// trial.
 pub(crate) type Step<T = ()> = Result<T, Verdict>;
 
 impl Attack {
-    /// Runs the attack in a lab.
+    /// Runs the attack in a test environment and returns its verdict.
     pub fn run(&self, lab: &Lab) -> Verdict {
         match (self.trial)(lab) {
             Ok(verdict) | Err(verdict) => verdict,
@@ -49,7 +50,7 @@ impl Attack {
 }
 
 impl Verdict {
-    /// Whether the box or the control failed.
+    /// Returns whether the box did not withstand the attack, or its control failed.
     ///
     /// An attack that does not apply to this machine is not a failure, but it proves nothing.
     pub fn is_failure(&self) -> bool {
@@ -60,7 +61,7 @@ impl Verdict {
     }
 }
 
-/// Counts the checks of one trial and collects notes.
+/// The number of checks of one attack, and its notes.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     count: u32,
@@ -69,58 +70,61 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Requires that an act succeeds without the defence; otherwise the attack proves nothing.
+    /// Requires that an operation succeeds without the defence; otherwise the attack proves
+    /// nothing.
     pub(crate) fn control(&mut self, possible: bool, what: impl Display) -> Step {
         self.count += 1;
         if possible { Ok(()) } else { Err(Verdict::ControlFailed { what: what.to_string() }) }
     }
 
-    /// Requires that the box withstood the attack; `otherwise` describes the failure.
+    /// Requires that the box withstood the operation; `otherwise` describes the failure.
     pub(crate) fn holds(&mut self, held: bool, otherwise: impl Display) -> Step {
         self.count += 1;
         if held { Ok(()) } else { Err(Verdict::Broken { what: otherwise.to_string() }) }
     }
 
-    /// Requires an exact result of an act.
+    /// Requires that the operation `act` has the exact result `want`.
     pub(crate) fn exactly(&mut self, act: impl Display, got: &str, want: &str) -> Step {
         self.holds(got == want, format_args!("{act}: got `{got}`, expected `{want}`"))
     }
 
-    /// Requires one of several results of an act.
+    /// Requires that the operation `act` has one of the results in `want`.
     pub(crate) fn one_of(&mut self, act: impl Display, got: &str, want: &[&str]) -> Step {
         let otherwise = format!("{act}: got `{got}`, expected one of {want:?}");
         self.holds(want.contains(&got), otherwise)
     }
 
-    /// Adds a note to the verdict.
+    /// Adds a note to the verdict of the attack.
     pub(crate) fn note(&mut self, note: impl Display) {
         self.notes.push(note.to_string());
     }
 
-    /// Records a control that this user is not permitted to run: a note, and a skip in tests.
+    /// Records that this user is not permitted to run a control experiment: a note, and a skip in
+    /// tests.
     pub(crate) fn unproven(&mut self, what: impl Display) {
         self.unproven.push(what.to_string());
         self.note(what);
     }
 
-    /// Ends the trial with [`Verdict::Held`].
+    /// Ends the attack with [`Verdict::Held`]: the box withstood it.
     pub(crate) fn held(self) -> Trial {
         let Self { count, notes, unproven } = self;
         Ok(Verdict::Held { checks: count, detail: notes.join("; "), unproven })
     }
 
-    /// Ends the trial with [`Verdict::Residual`].
+    /// Ends the attack with [`Verdict::Residual`]: the box withstood it, but a known risk remains.
     pub(crate) fn residual(self, why: &str) -> Trial {
         Ok(Verdict::Residual { checks: self.count, why: why.to_owned() })
     }
 }
 
-/// Returns the verdict for a failure of the lab, as opposed to a failure of the box.
+/// Returns the verdict for a failure of the test environment, as opposed to a failure of the box.
 pub(crate) fn fault(what: impl Display) -> Verdict {
     Verdict::ControlFailed { what: what.to_string() }
 }
 
-/// Adds the failed operation to an I/O error of the lab. `what` starts with a verb.
+/// Turns an I/O error of the test environment into a verdict that names the failed operation.
+/// `what` starts with a verb.
 pub(crate) trait During<T> {
     fn during(self, what: impl Display) -> Step<T>;
 }

@@ -10,13 +10,14 @@ mod attacks {
     use belljar_attacks::{ATTACKS, Lab, Verdict};
     use belljar_testkit::{is_root, skip};
 
-    /// Prefix of the skip reason for a missing control; the same text as in `xtask/src/skips.rs`.
+    /// The prefix of the skip reason for a control that could not run; the same text as in
+    /// `xtask/src/skips.rs`.
     const NO_CONTROL: &str = "without a control as a plain user: ";
 
-    /// Attacks with a remaining risk according to `docs/threat-model.md`.
+    /// The attacks that leave a known risk according to `docs/threat-model.md`.
     const RESIDUAL: [&str; 3] = ["D21", "H03", "H13"];
 
-    /// Returns the binary of this build, next to the directory of the test executables.
+    /// Returns the path of the `belljar` binary of this build, next to the test executables.
     #[expect(clippy::disallowed_methods, reason = "the test runner selects the binary")]
     fn belljar() -> PathBuf {
         let given = std::env::var_os("BELLJAR_BIN");
@@ -65,17 +66,17 @@ mod attacks {
     }
 
     #[test]
-    fn a02_no_rule_means_no_network() {
+    fn a02_box_without_network_rules_has_no_network() {
         check("A02");
     }
 
     #[test]
-    fn a18_sockets_other_than_unix_tcp_and_udp_are_refused() {
+    fn a18_box_can_create_only_unix_tcp_and_udp_sockets() {
         check("A18");
     }
 
     #[test]
-    fn a19_proxy_variables_do_not_open_the_network() {
+    fn a19_proxy_variables_do_not_open_the_network_of_a_box() {
         check("A19");
     }
 
@@ -130,7 +131,7 @@ mod attacks {
     }
 
     #[test]
-    fn c09_no_flag_disables_the_box() {
+    fn c09_no_command_line_flag_disables_the_isolation_of_a_box() {
         check("C09");
     }
 
@@ -140,12 +141,12 @@ mod attacks {
     }
 
     #[test]
-    fn c11_apply_does_not_follow_a_directory_swapped_for_a_link() {
+    fn c11_apply_does_not_follow_a_directory_swapped_for_a_symbolic_link() {
         check("C11");
     }
 
     #[test]
-    fn c12_working_directory_grants_no_write_access() {
+    fn c12_writable_directories_do_not_depend_on_the_working_directory() {
         check("C12");
     }
 
@@ -160,7 +161,7 @@ mod attacks {
     }
 
     #[test]
-    fn c15_inherited_descriptors_are_closed() {
+    fn c15_descriptors_that_belljar_inherits_do_not_reach_a_box() {
         check("C15");
     }
 
@@ -180,7 +181,7 @@ mod attacks {
     }
 
     #[test]
-    fn c19_no_program_can_read_an_unmounted_secret() {
+    fn c19_box_cannot_read_a_secret_file_outside_its_mounts() {
         check("C19");
     }
 
@@ -195,7 +196,7 @@ mod attacks {
     }
 
     #[test]
-    fn c22_set_user_id_files_and_devices_are_refused() {
+    fn c22_box_cannot_create_or_use_set_user_id_files_and_devices() {
         check("C22");
     }
 
@@ -205,17 +206,17 @@ mod attacks {
     }
 
     #[test]
-    fn c24_files_cannot_be_opened_by_handle() {
+    fn c24_box_cannot_open_files_by_handle() {
         check("C24");
     }
 
     #[test]
-    fn c25_kernel_settings_in_proc_and_sys_are_inaccessible() {
+    fn c25_box_cannot_access_kernel_settings_in_proc_and_sys() {
         check("C25");
     }
 
     #[test]
-    fn c26_the_state_directory_is_never_mounted() {
+    fn c26_state_directory_of_belljar_cannot_be_mounted_in_a_box() {
         check("C26");
     }
 
@@ -225,7 +226,7 @@ mod attacks {
     }
 
     #[test]
-    fn d01_io_uring_is_refused() {
+    fn d01_box_cannot_use_io_uring() {
         check("D01");
     }
 
@@ -270,12 +271,12 @@ mod attacks {
     }
 
     #[test]
-    fn d10_no_process_decides_about_system_calls() {
+    fn d10_system_calls_of_a_box_are_filtered_by_the_kernel_alone() {
         check("D10");
     }
 
     #[test]
-    fn d11_calls_are_refused_while_the_supervisor_is_stopped() {
+    fn d11_system_calls_are_refused_while_the_supervisor_is_stopped() {
         check("D11");
     }
 
@@ -285,22 +286,22 @@ mod attacks {
     }
 
     #[test]
-    fn d13_filter_applies_to_copies_and_programs_in_memory() {
+    fn d13_seccomp_filter_applies_to_copied_programs_and_programs_in_memory() {
         check("D13");
     }
 
     #[test]
-    fn d14_reported_layers_match_the_enforced_layers() {
+    fn d14_reported_isolation_layers_match_the_enforced_layers() {
         check("D14");
     }
 
     #[test]
-    fn d15_dangerous_calls_are_refused() {
+    fn d15_dangerous_system_calls_of_a_box_are_refused() {
         check("D15");
     }
 
     #[test]
-    fn d16_resource_bombs_affect_only_their_box() {
+    fn d16_resource_bomb_affects_only_its_own_box() {
         check("D16");
     }
 
@@ -310,7 +311,7 @@ mod attacks {
     }
 
     #[test]
-    fn d18_output_is_limited_and_cannot_forge_results() {
+    fn d18_output_of_a_box_is_limited_and_cannot_forge_results() {
         check("D18");
     }
 
@@ -335,12 +336,12 @@ mod attacks {
     }
 
     #[test]
-    fn f13_escape_sequences_are_not_printed() {
+    fn f13_commands_do_not_print_escape_sequences_from_names_or_contents() {
         check("F13");
     }
 
     #[test]
-    fn f15_arguments_and_variables_cannot_control_programs() {
+    fn f15_arguments_and_variables_are_passed_literally_without_a_shell() {
         check("F15");
     }
 
@@ -380,7 +381,7 @@ mod attacks {
     }
 
     #[test]
-    fn h08_body_names_cannot_lead_to_other_files() {
+    fn h08_names_of_recorded_contents_cannot_lead_to_other_files() {
         check("H08");
     }
 
@@ -410,7 +411,7 @@ mod attacks {
     }
 
     #[test]
-    fn h17_bodies_are_shared_only_within_a_policy_and_verified() {
+    fn h17_recorded_contents_are_shared_only_within_a_policy_and_verified_when_read() {
         check("H17");
     }
 }

@@ -37,7 +37,7 @@ impl Canary {
         }
     }
 
-    /// Returns a text with the secret in all encodings.
+    /// Returns a text that contains the secret in all encodings.
     pub fn repeated(&self) -> String {
         let encode = |engine: &GeneralPurpose| {
             ["", ":", "::"].map(|before| engine.encode(format!("{before}{}{before}", self.0)))

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns a git command in a directory, with a test identity and without the settings of the user.
+/// Returns a git command that runs in `dir`, with a test identity and without the settings of the
+/// user.
 pub fn git_command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("git");
     command
@@ -25,7 +26,7 @@ pub fn git_command(dir: &Path, args: &[&str]) -> Command {
 /// Runs git and returns its output without trailing whitespace. Panics if git fails.
 #[track_caller]
 pub fn git(dir: &Path, args: &[&str]) -> String {
-    let output = git_command(dir, args).output().expect("git is installed");
+    let output = git_command(dir, args).output().expect("cannot start git");
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
@@ -33,8 +34,9 @@ pub fn git(dir: &Path, args: &[&str]) -> String {
 /// Writes a file beneath a directory and creates its parent directories.
 pub fn write_file(top: &Path, path: &str, content: &str) {
     let path = top.join(path);
-    fs::create_dir_all(path.parent().expect("the path has a parent")).expect("create directories");
-    fs::write(path, content).expect("write a file");
+    fs::create_dir_all(path.parent().expect("the path has a parent"))
+        .expect("cannot create directories");
+    fs::write(path, content).expect("cannot write a file");
 }
 
 /// Commits all changes of a repository and returns the id of the commit.
@@ -46,17 +48,17 @@ pub fn commit(top: &Path, subject: &str) -> String {
 }
 
 /// Returns every file beneath a directory with its content, and every symbolic link with its target.
-pub fn picture(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn read_tree(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut rest = vec![top.to_owned()];
     while let Some(dir) = rest.pop() {
-        for entry in fs::read_dir(dir).expect("read a directory") {
-            let path = entry.expect("read a directory").path();
-            let kind = path.symlink_metadata().expect("stat a file").file_type();
+        for entry in fs::read_dir(dir).expect("cannot read a directory") {
+            let path = entry.expect("cannot read a directory").path();
+            let kind = path.symlink_metadata().expect("cannot stat a file").file_type();
             if kind.is_dir() {
                 rest.push(path);
             } else if kind.is_symlink() {
-                let target = fs::read_link(&path).expect("read a symbolic link");
+                let target = fs::read_link(&path).expect("cannot read a symbolic link");
                 found.push((path, target.into_os_string().into_encoded_bytes()));
             } else {
                 let content = fs::read(&path).unwrap_or_default();

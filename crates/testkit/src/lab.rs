@@ -16,25 +16,26 @@ pub struct Lab {
     dir: TempDir,
 }
 
-/// Returns the binary under test: `BELLJAR_BIN` if set, otherwise the binary of this build.
+/// Returns the path of the `belljar` binary under test: `BELLJAR_BIN` if set, otherwise `built`.
 pub fn belljar(built: &str) -> PathBuf {
     std::env::var_os("BELLJAR_BIN").map_or_else(|| built.into(), PathBuf::from)
 }
 
-/// Returns whether the tests run as root, which builds boxes in another way than other users.
+/// Returns whether the tests run as root; Belljar builds boxes differently for root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 impl Lab {
-    /// Creates the directories beneath `BELLJAR_TEST_ROOT`, or beneath the temporary directory of the host.
+    /// Creates the directories of a test beneath `BELLJAR_TEST_ROOT`, or beneath the temporary
+    /// directory of the host.
     pub fn new(belljar: PathBuf) -> Self {
         let parent =
             std::env::var_os("BELLJAR_TEST_ROOT").map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new().prefix("belljar-e2e-").tempdir_in(parent);
-        let lab = Self { belljar, dir: dir.expect("create a temporary directory") };
+        let lab = Self { belljar, dir: dir.expect("cannot create a temporary directory") };
         for path in [lab.workspace(), lab.home(), lab.state()] {
-            fs::create_dir(path).expect("create a directory of the lab");
+            fs::create_dir(path).expect("cannot create a directory of the lab");
         }
         lab
     }
@@ -53,7 +54,7 @@ impl Lab {
         self.dir().join("home")
     }
 
-    /// Returns the state directory, `BELLJAR_HOME`.
+    /// Returns the state directory of Belljar, `BELLJAR_HOME`.
     pub fn state(&self) -> PathBuf {
         self.dir().join("state")
     }
@@ -62,43 +63,45 @@ impl Lab {
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.workspace().join(path);
         fs::create_dir_all(path.parent().expect("the path has a parent"))
-            .expect("create directories");
-        fs::write(&path, content).expect("write a file of the workspace");
+            .expect("cannot create directories");
+        fs::write(&path, content).expect("cannot write a file of the workspace");
         path
     }
 
     /// Writes the `belljar.toml` of the operator and returns its path.
     pub fn configure(&self, text: &str) -> PathBuf {
         let dir = self.home().join(".config/belljar");
-        fs::create_dir_all(&dir).expect("create the configuration directory");
+        fs::create_dir_all(&dir).expect("cannot create the configuration directory");
         let file = dir.join("belljar.toml");
-        fs::write(&file, text).expect("write belljar.toml");
+        fs::write(&file, text).expect("cannot write belljar.toml");
         file
     }
 
-    /// Writes a `belljar.toml` that trusts this authority and then contains `rules`. Returns its path.
+    /// Writes a `belljar.toml` that trusts the certificates of `authority` and contains `rules`.
+    /// Returns its path.
     pub fn configure_for(&self, authority: &Authority, rules: &str) -> PathBuf {
         let roots = self.home().join("roots.pem");
-        fs::write(&roots, authority.pem()).expect("write roots.pem");
+        fs::write(&roots, authority.pem()).expect("cannot write roots.pem");
         self.configure(&format!("[tls]\nroots = [{:?}]\n\n{rules}", roots.display().to_string()))
     }
 
-    /// Returns the binary under test with these arguments, in the environment of the lab.
+    /// Returns a `belljar` command with these arguments and the environment variables of this test.
     pub fn belljar<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Program {
         self.program(&self.belljar).args(args)
     }
 
-    /// Returns `belljar run -- bash -c SCRIPT`.
+    /// Returns the command `belljar run -- bash -c SCRIPT`, not yet started.
     pub fn bash(&self, script: &str) -> Program {
         self.belljar(["run", "--", "bash", "-c", script])
     }
 
-    /// Returns `belljar run --json OPTIONS -- bash -c SCRIPT`.
+    /// Returns the command `belljar run --json OPTIONS -- bash -c SCRIPT`, not yet started.
     pub fn json(&self, options: &[&str], script: &str) -> Program {
         self.belljar(["run", "--json"]).args(options).args(["--", "bash", "-c", script])
     }
 
-    /// Returns another program in the environment of the lab. `$BELLJAR` is the binary under test.
+    /// Returns a command for any program, with the environment variables of this test. `$BELLJAR`
+    /// is the binary under test.
     pub fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Program {
         let program = Program::new(program)
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
@@ -129,7 +132,8 @@ impl Lab {
         runs
     }
 
-    /// Returns the directory of the only run. Panics if there is not exactly one run.
+    /// Returns the directory of the only run, and panics if there is not exactly one. Panics if
+    /// there is not exactly one run.
     #[track_caller]
     pub fn run_dir(&self) -> PathBuf {
         let runs = self.runs();

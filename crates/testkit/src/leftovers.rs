@@ -16,42 +16,43 @@ use rustix::process::{Pid, Signal};
 
 use crate::eventually;
 
-/// A process that stays identified when its pid is reused: the pid and the start time in clock ticks.
-pub type Born = (i32, u64);
+/// The pid and the start time (in clock ticks) of a process, which identify it even if the pid is
+/// reused.
+pub type ProcessKey = (i32, u64);
 
-/// All descendants of one process that were seen while this value exists.
+/// All processes that were seen as descendants of one process while this value exists.
 #[derive(Debug)]
-pub struct Family {
+pub struct ProcessTree {
     root: i32,
-    seen: Arc<Mutex<BTreeSet<Born>>>,
+    seen: Arc<Mutex<BTreeSet<ProcessKey>>>,
     stop: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
 }
 
-impl Family {
-    /// Watches the descendants of `root` from now on. The current descendants are recorded before this
-    /// function returns.
+impl ProcessTree {
+    /// Starts to record the descendants of the process `root`. The current descendants are recorded
+    /// before this function returns.
     pub fn watch(root: i32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(Mutex::new(descendants(root)));
-        let (stopped, ours) = (Arc::clone(&stop), Arc::clone(&seen));
+        let (stopped, shared) = (Arc::clone(&stop), Arc::clone(&seen));
         let watcher = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                look(root, &ours);
+                add_descendants(root, &shared);
                 std::thread::sleep(Duration::from_millis(3));
             }
         });
         Self { root, seen, stop, watcher: Some(watcher) }
     }
 
-    /// Records the current descendants. Returns the number of processes seen so far.
-    pub fn look(&self) -> usize {
-        look(self.root, &self.seen)
+    /// Records the current descendants of the process. Returns the number of processes seen so far.
+    pub fn scan(&self) -> usize {
+        add_descendants(self.root, &self.seen)
     }
 
-    /// Waits until all seen processes have ended. Returns their number.
+    /// Waits until all recorded descendants have ended. Returns their number.
     #[track_caller]
-    pub fn is_gone(mut self) -> usize {
+    pub fn wait_until_gone(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let watcher = self.watcher.take().expect("taken only here");
         watcher.join().expect("the watcher does not panic");
@@ -61,14 +62,15 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Adds the current descendants of `root` to `seen`. Returns the number of processes seen so far.
-fn look(root: i32, seen: &Mutex<BTreeSet<Born>>) -> usize {
+/// Adds the current descendants of the process `root` to `seen`. Returns the number of processes
+/// seen so far.
+fn add_descendants(root: i32, seen: &Mutex<BTreeSet<ProcessKey>>) -> usize {
     let found = descendants(root);
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.extend(found);
@@ -76,7 +78,7 @@ fn look(root: i32, seen: &Mutex<BTreeSet<Born>>) -> usize {
 }
 
 /// Returns all descendants of the process `root`.
-pub fn descendants(root: i32) -> BTreeSet<Born> {
+pub fn descendants(root: i32) -> BTreeSet<ProcessKey> {
     let mut found = vec![root];
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {
@@ -90,16 +92,16 @@ pub fn descendants(root: i32) -> BTreeSet<Born> {
     found.into_iter().skip(1).filter_map(|pid| Some((pid, start_time(pid)?))).collect()
 }
 
-/// Returns whether a process still runs. A zombie does not run.
-pub fn is_alive((pid, start): &Born) -> bool {
+/// Returns whether a process, identified by pid and start time, still runs. A zombie does not run.
+pub fn is_alive((pid, start): &ProcessKey) -> bool {
     start_time(*pid) == Some(*start)
 }
 
 /// Returns the init and janitor processes without a supervisor that started after this test. They can
 /// belong to another test, and end soon.
-pub fn orphans() -> BTreeSet<Born> {
+pub fn orphans() -> BTreeSet<ProcessKey> {
     let test_start = i32::try_from(std::process::id()).ok().and_then(start_time);
-    let all = fs::read_dir("/proc").expect("/proc").flatten();
+    let all = fs::read_dir("/proc").expect("cannot read /proc").flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| parent(*pid) == Some(1) && is_init_or_janitor(*pid))
         .filter_map(|pid| Some((pid, start_time(pid)?)))
@@ -151,18 +153,18 @@ pub fn cgroups_of(runs: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Returns the lines of the host's mount table that contain this directory.
 pub fn mounts_naming(dir: &Path) -> Vec<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("read the mount table");
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("cannot read the mount table");
     let name = dir.display().to_string();
     table.lines().filter(|line| line.contains(&name)).map(str::to_owned).collect()
 }
 
-/// Kills a process that need not be a child of the test.
+/// Kills any process, also one that is not a child of the test.
 pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Sends a signal to a process that need not be a child of the test.
+/// Sends a signal to any process, also one that is not a child of the test.
 pub fn signal(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a pid");
-    rustix::process::kill_process(pid, signal).expect("send a signal");
+    rustix::process::kill_process(pid, signal).expect("cannot send a signal");
 }

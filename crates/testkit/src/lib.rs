@@ -27,10 +27,11 @@ mod wire;
 use std::time::{Duration, Instant};
 
 pub use canary::Canary;
-pub use git::{commit, git, git_command, picture, write_file};
+pub use git::{commit, git, git_command, read_tree, write_file};
 pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
-    Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans, signal,
+    ProcessKey, ProcessTree, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,
+    signal,
 };
 pub use mcp::{Mcp, McpHttp};
 pub use model::Model;
@@ -46,14 +47,14 @@ pub use wire::Wire;
 /// Timeout after which a test fails, long enough for a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Polls until a condition holds. Panics with `what` at the [`DEADLINE`].
+/// Polls until the closure `holds` returns true. Panics with `what` at the [`DEADLINE`].
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     eventually_shows(what, String::new, |_| holds());
 }
 
-/// Polls until the text that `look` returns satisfies a condition. Panics with the last text at the
-/// [`DEADLINE`].
+/// Calls `look` repeatedly until the returned text satisfies the condition `holds`. Panics with the
+/// last text at the [`DEADLINE`].
 #[track_caller]
 pub fn eventually_shows(
     what: &str,

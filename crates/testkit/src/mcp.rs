@@ -17,7 +17,8 @@ use crate::program::{Collected, Ended, Owned, Program};
 
 const REVISION: &str = "2025-06-18";
 
-/// An MCP server on standard streams. Drop kills it.
+/// A running MCP server process and the client that talks to it over standard input and output.
+/// Drop kills it.
 #[derive(Debug)]
 pub struct Mcp {
     child: Owned,
@@ -27,7 +28,7 @@ pub struct Mcp {
     next: AtomicU64,
 }
 
-/// The messages of the server, filled by a thread.
+/// The messages that a thread has received from the MCP server.
 #[derive(Debug, Default)]
 struct Inbox {
     state: Mutex<State>,
@@ -36,13 +37,13 @@ struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    answers: HashMap<u64, Value>,
+    responses: HashMap<u64, Value>,
     notifications: Vec<Value>,
-    is_over: bool,
+    is_closed: bool,
 }
 
 impl Mcp {
-    /// Starts a server and initializes the session.
+    /// Starts an MCP server and initializes the session.
     #[track_caller]
     pub fn start(program: Program) -> Self {
         let mut command = program.command();
@@ -53,17 +54,17 @@ impl Mcp {
         let stderr = Collected::read(child.stderr.take().expect("a pipe"));
         let input = Mutex::new(child.stdin.take());
         let inbox = Arc::new(Inbox::default());
-        let ours = Arc::clone(&inbox);
+        let filled = Arc::clone(&inbox);
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                ours.take(&line);
+                filled.add(&line);
             }
-            ours.over();
+            filled.close();
         });
         let mcp = Self { child: Owned(child), input, inbox, stderr, next: AtomicU64::new(1) };
-        let id = mcp.ask("initialize", &initialize());
-        mcp.answer(id);
-        mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        let id = mcp.send_request("initialize", &initialize());
+        mcp.wait_for_response(id);
+        mcp.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         mcp
     }
 
@@ -71,59 +72,61 @@ impl Mcp {
         i32::try_from(self.child.0.id()).expect("a pid")
     }
 
-    /// Sends one message.
-    pub fn say(&self, message: &Value) {
+    /// Sends one MCP message.
+    pub fn send(&self, message: &Value) {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = message.to_string();
         line.push('\n');
-        let input = input.as_mut().expect("open until the end");
-        input.write_all(line.as_bytes()).expect("a server that listens");
-        input.flush().expect("a server that listens");
+        let input = input.as_mut().expect("the input is open");
+        input.write_all(line.as_bytes()).expect("cannot write to the server");
+        input.flush().expect("cannot write to the server");
     }
 
-    /// Sends a request without waiting. Returns its id.
-    pub fn ask(&self, method: &str, params: &Value) -> u64 {
+    /// Sends an MCP request without waiting for the response. Returns its id.
+    pub fn send_request(&self, method: &str, params: &Value) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         id
     }
 
-    /// Waits for the response to a request.
+    /// Waits for the response to the MCP request `id`.
     #[track_caller]
-    pub fn answer(&self, id: u64) -> Value {
+    pub fn wait_for_response(&self, id: u64) -> Value {
         let until = Instant::now() + DEADLINE;
-        let found = self.inbox.wait(until, |state| state.answers.remove(&id));
+        let found = self.inbox.wait(until, |state| state.responses.remove(&id));
         found.unwrap_or_else(|| {
             panic!("no response to request {id}; stderr: {}", self.stderr.text())
         })
     }
 
-    /// Returns whether the response has arrived.
-    pub fn is_answered(&self, id: u64) -> bool {
+    /// Returns whether the response to the request `id` has arrived.
+    pub fn has_response(&self, id: u64) -> bool {
         let state = self.inbox.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.answers.contains_key(&id)
+        state.responses.contains_key(&id)
     }
 
-    /// Waits for a notification that satisfies a condition.
+    /// Waits for an MCP notification that satisfies the condition `matches`.
     #[track_caller]
-    pub fn notified(&self, fits: impl Fn(&Value) -> bool) -> Value {
+    pub fn wait_for_notification(&self, matches: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + DEADLINE;
-        let found =
-            self.inbox.wait(until, |state| state.notifications.iter().find(|it| fits(it)).cloned());
+        let found = self
+            .inbox
+            .wait(until, |state| state.notifications.iter().find(|it| matches(it)).cloned());
         found.unwrap_or_else(|| {
             panic!("notification did not arrive; stderr: {}", self.stderr.text())
         })
     }
 
-    /// Calls a tool without waiting. Returns the id of the request.
-    pub fn begin(&self, tool: &str, arguments: &Value) -> u64 {
-        self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    /// Sends the request to call an MCP tool, without waiting for the response. Returns the id of
+    /// the request.
+    pub fn start_call(&self, tool: &str, arguments: &Value) -> u64 {
+        self.send_request("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Calls a tool and returns its result.
+    /// Calls an MCP tool and returns its result.
     #[track_caller]
     pub fn call(&self, tool: &str, arguments: &Value) -> Value {
-        result(&self.answer(self.begin(tool, arguments)))
+        result(&self.wait_for_response(self.start_call(tool, arguments)))
     }
 
     /// Runs a program with `execute_code` and returns its structured result.
@@ -134,38 +137,38 @@ impl Mcp {
 
     /// Cancels a request.
     pub fn cancel(&self, id: u64) {
-        self.say(&json!({
+        self.send(&json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
         }));
     }
 
-    /// Closes the input of the server and waits until it ends.
+    /// Closes the input of the MCP server and waits until the server ends.
     #[track_caller]
     pub fn end(mut self) -> Ended {
         drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
         let until = Instant::now() + DEADLINE;
-        let over = self.inbox.wait(until, |state| state.is_over.then_some(()));
-        assert!(over.is_some(), "server does not end; stderr: {}", self.stderr.text());
-        let status = self.child.0.wait().expect("a child of ours");
+        let closed = self.inbox.wait(until, |state| state.is_closed.then_some(()));
+        assert!(closed.is_some(), "server does not end; stderr: {}", self.stderr.text());
+        let status = self.child.0.wait().expect("a child process");
         self.stderr.wait(until, |_| false);
         Ended { status, stdout: Vec::new(), stderr: self.stderr.take() }
     }
 }
 
 impl Inbox {
-    fn take(&self, line: &str) {
+    fn add(&self, line: &str) {
         let message: Value = serde_json::from_str(line)
             .unwrap_or_else(|error| panic!("invalid MCP message: {error}: {line}"));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match message.get("id").and_then(Value::as_u64) {
-            Some(id) => drop(state.answers.insert(id, message)),
+            Some(id) => drop(state.responses.insert(id, message)),
             None => state.notifications.push(message),
         }
         self.changed.notify_all();
     }
 
-    fn over(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
+    fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
         self.changed.notify_all();
     }
 
@@ -176,7 +179,7 @@ impl Inbox {
                 return Some(found);
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.is_over {
+            if left.is_zero() || state.is_closed {
                 return None;
             }
             let waited = self.changed.wait_timeout(state, left);
@@ -185,7 +188,7 @@ impl Inbox {
     }
 }
 
-/// An MCP session over HTTP.
+/// The client side of an MCP session over HTTP.
 #[derive(Debug)]
 pub struct McpHttp {
     address: SocketAddr,
@@ -195,7 +198,7 @@ pub struct McpHttp {
 }
 
 impl McpHttp {
-    /// Initializes a session with the server at this address.
+    /// Initializes an MCP session with the server at this address.
     #[track_caller]
     pub fn start(address: SocketAddr, token: &str) -> Self {
         let mut session =
@@ -211,7 +214,7 @@ impl McpHttp {
         session
     }
 
-    /// Returns the id that the server gave this session.
+    /// Returns the id that the server gave this MCP session.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
@@ -247,10 +250,11 @@ impl McpHttp {
         (head, found.unwrap_or_default())
     }
 
-    /// Sends a request as HTTP/1.0, whose response ends with the connection. Returns head and body.
+    /// Sends an HTTP/1.0 request and reads the response until the server closes the connection.
+    /// Returns head and body.
     #[track_caller]
     fn send(&self, method: &str, body: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.address).expect("a server");
+        let mut stream = TcpStream::connect(self.address).expect("cannot connect to the server");
         stream.set_read_timeout(Some(DEADLINE)).expect("a deadline");
         let session = self.session.as_ref();
         let session = session.map_or_else(String::new, |it| format!("mcp-session-id: {it}\r\n"));
@@ -262,16 +266,16 @@ impl McpHttp {
             self.token,
             body.len()
         );
-        stream.write_all(request.as_bytes()).expect("a server that listens");
+        stream.write_all(request.as_bytes()).expect("cannot write to the server");
         let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).expect("an answer");
+        stream.read_to_end(&mut bytes).expect("cannot read the response");
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         (head.to_owned(), body.to_owned())
     }
 }
 
-/// Returns the parameters of `initialize`.
+/// Returns the parameters of the MCP request `initialize`.
 fn initialize() -> Value {
     json!({
         "protocolVersion": REVISION, "capabilities": {},

@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 
 use crate::{Authority, Received, Reply, Upstream};
 
-/// A scripted model on loopback.
+/// A server on loopback that plays a language model by a fixed script.
 #[derive(Debug)]
 pub struct Model {
     upstream: Upstream,
     results: Arc<Mutex<Vec<String>>>,
 }
 
-/// The response of the model in one turn.
+/// The response of the scripted model to one request: a tool call or a text.
 enum Turn<'a> {
     Call { number: usize, call: &'a Call },
     Text(&'a str),
 }
 
-/// One tool call of the script.
+/// One tool call that the scripted model requests.
 struct Call {
-    /// The MCP server of the tool. `None` for a built-in tool of the agent.
+    /// The name of the MCP server that has the tool. `None` for a built-in tool of the agent.
     server: Option<String>,
     tool: String,
     input: Value,
 }
 
-/// The API format of a request.
+/// The API of a model provider: Anthropic, OpenAI or Gemini.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Api {
     Messages,
@@ -40,35 +40,36 @@ enum Api {
 }
 
 impl Model {
-    /// Starts a model that calls an MCP tool with each of the inputs, and then sends `last_words`.
-    pub fn calling(server: &str, tool: &str, inputs: Vec<Value>, last_words: &str) -> Self {
+    /// Starts a scripted model that calls an MCP tool once per input and then sends `final_text`.
+    pub fn calling(server: &str, tool: &str, inputs: Vec<Value>, final_text: &str) -> Self {
         let call = |input| Call { server: Some(server.to_owned()), tool: tool.to_owned(), input };
-        let (results, handler) = Self::script(inputs.into_iter().map(call).collect(), last_words);
+        let (results, handler) = Self::script(inputs.into_iter().map(call).collect(), final_text);
         Self { upstream: Upstream::plain(handler), results }
     }
 
-    /// Starts a model with TLS for these hosts that calls built-in tools of the agent, and then sends
-    /// `last_words`.
+    /// Starts a scripted model with TLS that calls built-in tools of the agent and then sends
+    /// `final_text`.
     pub fn answering(
         authority: &Authority,
         hosts: &[&str],
         calls: Vec<(&str, Value)>,
-        last_words: &str,
+        final_text: &str,
     ) -> Self {
         let call =
             |(tool, input): (&str, Value)| Call { server: None, tool: tool.to_owned(), input };
-        let (results, handler) = Self::script(calls.into_iter().map(call).collect(), last_words);
+        let (results, handler) = Self::script(calls.into_iter().map(call).collect(), final_text);
         Self { upstream: Upstream::tls(authority, hosts, handler), results }
     }
 
-    /// Returns the list for the results of the calls, and the request handler.
+    /// Returns a list that collects the results of the tool calls, and the handler of HTTP
+    /// requests.
     fn script(
         calls: Vec<Call>,
-        last_words: &str,
+        final_text: &str,
     ) -> (Arc<Mutex<Vec<String>>>, impl Fn(&Received) -> Reply + Send + Sync + 'static) {
         let results = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&results);
-        let last_words = last_words.to_owned();
+        let final_text = final_text.to_owned();
         let handler = move |received: &Received| {
             let Ok(request) = serde_json::from_slice::<Value>(&received.body) else {
                 return Reply::new(404, "");
@@ -91,7 +92,7 @@ impl Model {
             let has_tools = calls.iter().any(has);
             let turn = match calls.get(so_far.len()).filter(|_| has_tools) {
                 Some(call) => Turn::Call { number: so_far.len(), call },
-                None => Turn::Text(&last_words),
+                None => Turn::Text(&final_text),
             };
             if has_tools {
                 *kept.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
@@ -101,29 +102,29 @@ impl Model {
         (results, handler)
     }
 
-    /// Returns the URL of the model: `http://127.0.0.1:PORT`.
+    /// Returns the URL of the scripted model: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.upstream.address())
     }
 
-    /// Returns the results of the tool calls, in order.
+    /// Returns the results of the tool calls that the model requested, in order.
     pub fn results(&self) -> Vec<String> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the address of the model, for `connect =`.
+    /// Returns the address of the scripted model, for the setting `connect =`.
     pub fn address(&self) -> std::net::SocketAddr {
         self.upstream.address()
     }
 
-    /// Returns every request so far.
+    /// Returns every request that the scripted model received so far.
     pub fn received(&self) -> Vec<Received> {
         self.upstream.received()
     }
 }
 
 impl Api {
-    /// Returns the results of tool calls in a request.
+    /// Returns the results of tool calls that a request to the model contains.
     fn tool_results(self, request: &Value) -> Vec<String> {
         match self {
             Self::Messages => results_of_messages(request),
@@ -132,7 +133,7 @@ impl Api {
         }
     }
 
-    /// Encodes a turn as a stream of events.
+    /// Encodes a response of the scripted model as a stream of server-sent events.
     fn encode(self, turn: &Turn<'_>) -> String {
         match self {
             Self::Messages => stream(&messages(turn)),
@@ -151,7 +152,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns the text of a tool result: a string, or the texts of its blocks.
+/// Returns the text of a tool result, which is a JSON string or a list of text blocks.
 fn text_of(content: &Value) -> String {
     match content.as_array() {
         Some(blocks) => blocks.iter().map(|block| text(&block["text"])).collect(),
@@ -159,7 +160,7 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-/// Returns the items of an array that have this type.
+/// Returns the items of a JSON array whose field `type` is `kind`.
 fn items<'a>(value: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     let all = value.as_array().map_or(&[][..], Vec::as_slice).iter();
     all.filter(move |item| item["type"] == kind)

@@ -3,16 +3,17 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Record type of IPv4 addresses.
+/// The DNS record type of IPv4 addresses.
 pub const A: u16 = 1;
-/// Record type of IPv6 addresses.
+/// The DNS record type of IPv6 addresses.
 pub const AAAA: u16 = 28;
 
-/// A DNS server on loopback, for `[dns] servers`. Its records have a TTL of 0, so they are not cached.
+/// A DNS server on loopback, for the setting `[dns] servers`. Its records have a TTL of 0, so they
+/// are not cached.
 #[derive(Debug, Clone)]
 pub struct NameServer {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<(String, u16)>>>,
+    queries: Arc<Mutex<Vec<(String, u16)>>>,
 }
 
 impl NameServer {
@@ -22,10 +23,10 @@ impl NameServer {
     where
         F: Fn(&str, usize) -> Vec<IpAddr> + Send + 'static,
     {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("bind a socket");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("cannot bind a socket");
         let address = socket.local_addr().expect("address of the socket");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&asked);
+        let queries = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&queries);
         std::thread::spawn(move || {
             let mut query = [0; 1500];
             while let Ok((length, from)) = socket.recv_from(&mut query) {
@@ -34,10 +35,10 @@ impl NameServer {
                     continue;
                 };
                 let before = {
-                    let mut asked = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                    let before = asked.iter().filter(|known| **known == (name.clone(), kind));
+                    let mut queries = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let before = queries.iter().filter(|known| **known == (name.clone(), kind));
                     let before = before.count();
-                    asked.push((name.clone(), kind));
+                    queries.push((name.clone(), kind));
                     before
                 };
                 let found = answer(&name, before);
@@ -45,21 +46,22 @@ impl NameServer {
                 socket.send_to(&reply, from).ok(); // the client can retry
             }
         });
-        Self { address, asked }
+        Self { address, queries }
     }
 
-    /// Returns the address of the server.
+    /// Returns the address of the DNS server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the names and record types of all queries so far.
-    pub fn asked(&self) -> Vec<(String, u16)> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the names and record types of all DNS queries so far.
+    pub fn queries(&self) -> Vec<(String, u16)> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Parses the name and record type of a query. Returns them with the end offset of the question.
+/// Parses the name and record type of a DNS query. Returns them with the end offset of the
+/// question.
 fn question(query: &[u8]) -> Option<(String, u16, usize)> {
     let (mut at, mut labels) = (12, Vec::new());
     loop {
@@ -75,7 +77,7 @@ fn question(query: &[u8]) -> Option<(String, u16, usize)> {
     Some((labels.join("."), kind, at + 4))
 }
 
-/// Encodes a response with the addresses that match the record type.
+/// Encodes a DNS response with the addresses that match the record type `kind`.
 fn reply(query: &[u8], kind: u16, found: &[IpAddr]) -> Vec<u8> {
     let fits = |address: &&IpAddr| match address {
         IpAddr::V4(_) => kind == A,

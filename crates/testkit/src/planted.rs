@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Variable with the path of the file for secrets, one per line. `cargo xtask test` sets it.
+/// The environment variable with the path of the file that collects the secrets of tests, one per
+/// line. `cargo xtask test` sets it.
 const FILE: &str = "BELLJAR_TEST_SECRETS";
 
-/// Records a secret, if [`FILE`] is set.
+/// Appends a secret of a test to the file that [`FILE`] names, if that variable is set.
 pub(crate) fn plant(secret: &str) {
     let Some(file) = std::env::var_os(FILE) else { return };
     // A single short write in append mode, so that lines of two tests do not mix.
@@ -19,7 +20,7 @@ pub(crate) fn plant(secret: &str) {
     added.unwrap_or_else(|error| panic!("cannot write to {FILE} {}: {error}", file.display()));
 }
 
-/// Records the input of a program as secret if the program is `belljar secret set`.
+/// Records the standard input as a secret if the arguments are those of `belljar secret set`.
 pub(crate) fn plant_input<'a>(args: impl IntoIterator<Item = &'a OsStr>, input: &[u8]) {
     let words: Vec<&OsStr> = args.into_iter().take(2).collect();
     // A value with several lines is recorded line by line; `secret set` refuses such a value.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::{DEADLINE, planted};
 
-/// A program to start, with an empty environment.
+/// A command to start, with an empty environment.
 #[derive(Debug)]
 pub struct Program {
     command: Command,
@@ -79,13 +79,13 @@ impl Program {
         self
     }
 
-    /// Keeps the standard input of the program open while it runs.
+    /// Keeps the standard input of the program open while the program runs.
     pub fn open_input(mut self) -> Self {
         self.input = None;
         self
     }
 
-    /// Wraps this program in another one that executes its remaining arguments, such as `strace`.
+    /// Lets another program, such as `strace`, start this one.
     pub fn through<S: AsRef<OsStr>>(self, words: impl IntoIterator<Item = S>) -> Self {
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().expect("the name of a program"));
@@ -125,8 +125,8 @@ impl Program {
         self.start().wait()
     }
 
-    /// Runs the program and returns its standard output without the last newline. Panics unless it exits
-    /// with 0.
+    /// Runs the program, checks that it exits with 0, and returns its standard output without the
+    /// last newline. Panics unless it exits with 0.
     #[track_caller]
     pub fn succeed(self) -> String {
         self.run().expect(0)
@@ -140,49 +140,51 @@ impl Live {
 
     pub fn signal(&self, signal: Signal) {
         // The child is not reaped before `wait`, so its pid is not reused.
-        rustix::process::kill_process(self.process(), signal).expect("signal a child of ours");
+        rustix::process::kill_process(self.process(), signal)
+            .expect("cannot signal a child process");
     }
 
-    /// Waits until the program has written `text` to stdout.
+    /// Waits until the standard output of the program contains `text`.
     #[track_caller]
-    pub fn says(&self, text: &str) {
+    pub fn wait_for_output(&self, text: &str) {
         let found = self.stdout.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
         assert!(found, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
     }
 
-    /// Waits until the program has written `text` to stderr. Returns all of its stderr so far.
+    /// Waits until the standard error of the program contains `text`. Returns all of its stderr so
+    /// far.
     #[track_caller]
-    pub fn notes(&self, text: &str) -> String {
+    pub fn wait_for_error_output(&self, text: &str) -> String {
         let found = self.stderr.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
         assert!(found, "no {text:?} in {:?}, {:?}", self.stderr.text(), self.stdout.text());
         self.stderr.text()
     }
 
-    /// Returns the standard output so far.
-    pub fn heard(&self) -> String {
+    /// Returns the standard output that the program has written so far.
+    pub fn output(&self) -> String {
         self.stdout.text()
     }
 
-    /// Returns the standard error so far.
-    pub fn complaints(&self) -> String {
+    /// Returns the standard error that the program has written so far.
+    pub fn error_output(&self) -> String {
         self.stderr.text()
     }
 
     /// Returns whether the program has ended.
     pub fn ended(&mut self) -> bool {
-        self.child.0.try_wait().expect("a child of ours").is_some()
+        self.child.0.try_wait().expect("a child process").is_some()
     }
 
-    /// Waits until the program ends and all processes have closed its output.
+    /// Waits until the program ends and no process has its output open.
     #[track_caller]
     pub fn wait(mut self) -> Ended {
         drop(self.child.0.stdin.take());
         if !self.wait_for_exit() {
-            self.child.0.kill().expect("a child of ours");
+            self.child.0.kill().expect("a child process");
             let (out, err) = (self.stdout.text(), self.stderr.text());
             panic!("program does not end within {DEADLINE:?}; stdout: {out:?}, stderr: {err:?}");
         }
-        let status = self.child.0.wait().expect("a child of ours");
+        let status = self.child.0.wait().expect("a child process");
         let closed = |stream: &Collected| stream.wait(self.until, |_| false);
         if let (true, true) = (closed(&self.stdout), closed(&self.stderr)) {
             if let Some(writer) = self.writer.take() {
@@ -199,11 +201,11 @@ impl Live {
 
     fn wait_for_exit(&self) -> bool {
         let pidfd = rustix::process::pidfd_open(self.process(), PidfdFlags::empty());
-        let pidfd = pidfd.expect("a child of ours");
+        let pidfd = pidfd.expect("a child process");
         let left = self.until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("a short time");
         let mut polled = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&timeout)).expect("poll") > 0
+        rustix::event::poll(&mut polled, Some(&timeout)).expect("cannot poll") > 0
     }
 }
 
@@ -230,27 +232,28 @@ impl Ended {
         String::from_utf8_lossy(&self.stderr).trim_end_matches('\n').to_owned()
     }
 
-    /// Returns the exit status, or 128+n after signal n, as in shells.
+    /// Returns the exit status of the program, or 128+n after signal n, as in shells.
     pub fn code(&self) -> i32 {
         let by_signal = || 128 + self.status.signal().expect("exited or was killed");
         self.status.code().unwrap_or_else(by_signal)
     }
 
-    /// Returns the standard output without the last newline. Panics if the exit status is different.
+    /// Checks that the exit status is `code` and returns the standard output without the last
+    /// newline. Panics otherwise.
     #[track_caller]
     pub fn expect(&self, code: i32) -> String {
         assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.out(), self.err());
         self.out()
     }
 
-    /// Panics unless the exit status is `code` and stderr contains `about`.
+    /// Checks that the program exited with `code` and that its standard error contains `message`.
     #[track_caller]
-    pub fn complains(&self, code: i32, about: &str) {
-        assert!(self.err().contains(about), "no {about:?} in stderr: {}", self.err());
+    pub fn fails_with(&self, code: i32, message: &str) {
+        assert!(self.err().contains(message), "no {message:?} in stderr: {}", self.err());
         self.expect(code);
     }
 
-    /// Parses the last line of standard output as JSON, which is the result of `--json`.
+    /// Parses the last line of standard output as JSON, which `--json` prints as the result.
     #[track_caller]
     pub fn result(&self) -> serde_json::Value {
         let out = self.out();
@@ -271,15 +274,15 @@ impl Collected {
     /// Starts a thread that reads a pipe until its end.
     pub(crate) fn read(mut pipe: impl Read + Send + 'static) -> Arc<Self> {
         let collected = Arc::new(Self::default());
-        let ours = Arc::clone(&collected);
+        let shared = Arc::clone(&collected);
         std::thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             loop {
                 let read = pipe.read(&mut buffer).unwrap_or(0);
-                let mut state = ours.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
                 state.0.extend_from_slice(buffer.get(..read).unwrap_or_default());
                 state.1 = read == 0;
-                ours.changed.notify_all();
+                shared.changed.notify_all();
                 if read == 0 {
                     return;
                 }
@@ -288,7 +291,8 @@ impl Collected {
         collected
     }
 
-    /// Waits until `enough` holds or the pipe is closed. Returns false at the deadline.
+    /// Waits until the collected bytes satisfy `enough` or the pipe is closed. Returns false at the
+    /// deadline.
     pub(crate) fn wait(&self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

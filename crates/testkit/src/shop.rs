@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::upstream::{Received, Reply};
 
-/// Bearer token of the user `ada`.
+/// The bearer token of the user `ada` of the test shop.
 pub const SHOP_TOKEN: &str = "shop_live_4f9d2c7b1a8e6035d4c2";
 
-/// Returns the request handler of a new service.
+/// Returns the request handler of a new test shop, a small HTTP API.
 pub fn shop() -> impl Fn(&Received) -> Reply + Send + Sync + 'static {
     let counts = Arc::new(Mutex::new(HashMap::new()));
     move |received| {
@@ -27,7 +27,7 @@ pub fn shop() -> impl Fn(&Received) -> Reply + Send + Sync + 'static {
     }
 }
 
-/// A request with its path and query parsed.
+/// A request to the test shop with its path and query parsed.
 struct ShopRequest<'a> {
     received: &'a Received,
     path: &'a str,
@@ -257,7 +257,7 @@ fn order(id: usize) -> Value {
     json!({ "id": id, "user_id": id % 4 + 1, "status": status, "total": id * 10, "created_at": created })
 }
 
-/// Returns lines of JSON in chunks that split lines and UTF-8 characters.
+/// Returns a response of JSON lines in chunks that split lines and UTF-8 characters.
 fn events() -> Reply {
     let all: Vec<u8> = (1..=6)
         .flat_map(|at| format!("{}\n", json!({ "seq": at, "type": "ü".repeat(at) })).into_bytes())
@@ -267,7 +267,7 @@ fn events() -> Reply {
         .header("content-type", "application/x-ndjson")
 }
 
-/// Returns server-sent events.
+/// Returns a response of server-sent events.
 fn feed() -> Reply {
     let parts = [
         "event: greeting\ndata: hello\n\n",
@@ -280,14 +280,14 @@ fn feed() -> Reply {
         .header("content-type", "text/event-stream")
 }
 
-/// Returns a body whose end is sent only after 20 seconds.
+/// Returns a response whose body ends only after 20 seconds.
 fn slow() -> Reply {
     let chunks = vec![b"{\"slow\":".to_vec(), b"true}".to_vec()];
     Reply { chunks, pause: Duration::from_secs(20), ..Reply::new(200, "") }
         .header("content-type", "application/json")
 }
 
-/// Returns the value at a JSON pointer, or null.
+/// Returns the part of `value` at a JSON pointer, or null.
 fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }

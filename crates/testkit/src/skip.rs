@@ -3,8 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Variable with the path of the file for skips. `cargo xtask test` sets it, counts the lines of the
-/// file, and fails in CI on an unexpected skip.
+/// The environment variable with the path of the file that collects skipped checks. `cargo xtask
+/// test` sets it, counts the lines of the file, and fails in CI on an unexpected skip.
 const FILE: &str = "BELLJAR_SKIPS";
 
 /// Records that the running test skips a check, with the reason. The caller then returns.
@@ -23,7 +23,8 @@ pub fn skip(reason: &str) {
     added.unwrap_or_else(|error| panic!("cannot write to {FILE} {}: {error}", file.display()));
 }
 
-/// Returns whether this user is root. If not, records the running test as skipped.
+/// Returns whether the test runs as root, and records a skip if it does not. If not, records the
+/// running test as skipped.
 #[must_use]
 pub fn root_or_skip(reason: &str) -> bool {
     let is_root = crate::is_root();

@@ -22,58 +22,61 @@ pub struct Terminal {
     child: Owned,
     /// All output so far.
     screen: Vec<u8>,
-    /// Length of the output that [`Self::sees`] has consumed.
-    read: usize,
+    /// The number of output bytes before the end of the last text that [`Self::wait_for`] found.
+    consumed: usize,
 }
 
 impl Terminal {
     /// Starts a program in a new session on a new terminal of this size.
     pub fn start(program: Program, rows: u16, columns: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags).expect("a terminal");
-        rustix::pty::grantpt(&master).expect("grantpt");
-        rustix::pty::unlockpt(&master).expect("unlockpt");
-        let name = rustix::pty::ptsname(&master, Vec::new()).expect("ptsname");
+        let master = rustix::pty::openpt(flags).expect("cannot open a terminal");
+        rustix::pty::grantpt(&master).expect("cannot call grantpt");
+        rustix::pty::unlockpt(&master).expect("cannot call unlockpt");
+        let name = rustix::pty::ptsname(&master, Vec::new()).expect("cannot call ptsname");
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let slave = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("its slave");
+        let slave = rustix::fs::open(name, flags, rustix::fs::Mode::empty())
+            .expect("cannot open the slave side of the terminal");
         set_size(&master, rows, columns);
         // The terminal becomes the controlling terminal of the program, as in a login.
         let mut command = program.through(["setsid", "--ctty"]).command();
         let end = || slave.try_clone().expect("a descriptor");
         command.stdin(end()).stdout(end()).stderr(end());
-        let child = command.spawn().expect("start at the terminal");
-        Self { master, slave, child: Owned(child), screen: Vec::new(), read: 0 }
+        let child = command.spawn().expect("cannot start a program on the terminal");
+        Self { master, slave, child: Owned(child), screen: Vec::new(), consumed: 0 }
     }
 
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.0.id()).expect("a pid")
     }
 
-    /// Sends keys to the program. `\r` is the return key.
-    pub fn types(&mut self, keys: &str) {
+    /// Types keys on the terminal. `\r` is the return key.
+    pub fn type_keys(&mut self, keys: &str) {
         let mut rest = keys.as_bytes();
         while !rest.is_empty() {
-            let wrote = rustix::io::write(&self.master, rest).expect("type");
+            let wrote =
+                rustix::io::write(&self.master, rest).expect("cannot write to the terminal");
             rest = rest.get(wrote..).unwrap_or_default();
         }
     }
 
-    /// Reads output until `text` appears. Returns the output before it since the last call.
+    /// Reads the output of the terminal until `text` appears. Returns the output before it since
+    /// the last call.
     #[track_caller]
-    pub fn sees(&mut self, text: &str) -> String {
+    pub fn wait_for(&mut self, text: &str) -> String {
         let until = Instant::now() + DEADLINE;
         loop {
-            let new = self.screen.get(self.read..).unwrap_or_default();
+            let new = self.screen.get(self.consumed..).unwrap_or_default();
             let found = new.windows(text.len()).position(|window| window == text.as_bytes());
             if let Some(at) = found {
                 let before = String::from_utf8_lossy(new.get(..at).unwrap_or_default());
                 let before = before.into_owned();
-                self.read += at + text.len();
+                self.consumed += at + text.len();
                 return before;
             }
             let unread = String::from_utf8_lossy(new).into_owned();
             assert!(
-                self.more(until),
+                self.read_once(until),
                 "{text:?} did not appear on the screen; new output: {unread:?}"
             );
         }
@@ -85,41 +88,42 @@ impl Terminal {
 
     /// Closes the terminal and waits until the program ends.
     #[track_caller]
-    pub fn hang_up(self) -> ExitStatus {
+    pub fn close_terminal(self) -> ExitStatus {
         let Self { master, slave, mut child, .. } = self;
         drop((master, slave));
         let mut status = None;
         eventually("the program ends with its terminal", || {
-            status = child.0.try_wait().expect("a child of ours");
+            status = child.0.try_wait().expect("a child process");
             status.is_some()
         });
-        status.expect("it ended")
+        status.expect("the program ended")
     }
 
-    /// Returns the settings of the terminal.
+    /// Returns the terminal settings (termios).
     pub fn settings(&self) -> Termios {
         rustix::termios::tcgetattr(&self.slave).expect("the settings of the terminal")
     }
 
-    /// Waits until the program ends. Returns its exit status and all output.
+    /// Waits until the program on the terminal ends. Returns its exit status and all output.
     #[track_caller]
     pub fn end(&mut self) -> (ExitStatus, Vec<u8>) {
         let until = Instant::now() + DEADLINE;
         let status = loop {
-            if let Some(status) = self.child.0.try_wait().expect("a child of ours") {
+            if let Some(status) = self.child.0.try_wait().expect("a child process") {
                 break status;
             }
             assert!(Instant::now() < until, "program does not end; output: {:?}", self.text());
-            self.more(Instant::now() + Duration::from_millis(10));
+            self.read_once(Instant::now() + Duration::from_millis(10));
         };
-        while self.more(Instant::now()) {}
+        while self.read_once(Instant::now()) {}
         (status, self.screen.clone())
     }
 
-    /// Reads the output that is available now. Returns all output so far.
-    pub fn look(&mut self) -> &[u8] {
+    /// Reads the output of the terminal that is available now. Returns all output so far.
+    pub fn read_available(&mut self) -> &[u8] {
         let mut pieces = 0..1000; // the program can print forever
-        while pieces.next().is_some() && self.more(Instant::now() + Duration::from_millis(5)) {}
+        while pieces.next().is_some() && self.read_once(Instant::now() + Duration::from_millis(5)) {
+        }
         &self.screen
     }
 
@@ -127,12 +131,13 @@ impl Terminal {
         String::from_utf8_lossy(&self.screen).into_owned()
     }
 
-    /// Reads available output once. Returns false if there is no output before the deadline.
-    fn more(&mut self, until: Instant) -> bool {
+    /// Waits for output and reads it with one system call. Returns false if there is no output
+    /// before the deadline.
+    fn read_once(&mut self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("a short time");
         let mut polled = [PollFd::from_borrowed_fd(self.master.as_fd(), PollFlags::IN)];
-        if rustix::event::poll(&mut polled, Some(&timeout)).expect("poll") == 0 {
+        if rustix::event::poll(&mut polled, Some(&timeout)).expect("cannot poll") == 0 {
             return false;
         }
         let mut buffer = [0; 4096];
@@ -145,5 +150,5 @@ impl Terminal {
 
 fn set_size(terminal: &OwnedFd, ws_row: u16, ws_col: u16) {
     let size = Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(terminal, size).expect("set the size of the terminal");
+    rustix::termios::tcsetwinsize(terminal, size).expect("cannot set the size of the terminal");
 }

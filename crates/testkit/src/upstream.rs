@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-/// The certificate authority of a test.
+/// A certificate authority that a test creates.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -42,7 +42,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Returns the certificate of the authority as PEM, for `[tls] roots`.
+    /// Returns the certificate of the authority as PEM, for the setting `[tls] roots`.
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -78,9 +78,9 @@ pub struct Received {
     pub method: String,
     /// Path with the query.
     pub path: String,
-    /// `HTTP/1.1` or `HTTP/2.0`.
+    /// The HTTP version of the request: `HTTP/1.1` or `HTTP/2.0`.
     pub version: String,
-    /// Server name in the TLS ClientHello.
+    /// The server name (SNI) that the client sent in the TLS handshake.
     pub sni: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -88,13 +88,13 @@ pub struct Received {
 }
 
 impl Received {
-    /// Returns the first header with this name.
+    /// Returns the value of the first header with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the request as JSON, for an echo service.
+    /// Returns the request as JSON, which an echo server sends back.
     pub fn to_json(&self) -> Value {
         json!({
             "method": self.method,
@@ -112,7 +112,7 @@ impl Received {
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
-    /// Parts of the body, sent separately with `pause` after each.
+    /// The chunks of the response body, sent one by one with `pause` after each.
     pub chunks: Vec<Vec<u8>>,
     pub pause: Duration,
     pub trailers: Vec<(String, String)>,
@@ -154,7 +154,7 @@ impl Upstream {
         })
     }
 
-    /// Starts a TLS server for these hosts with a request handler.
+    /// Starts a TLS server for these hosts that answers requests with `handler`.
     pub fn tls<H>(authority: &Authority, hosts: &[&str], handler: H) -> Self
     where
         H: Fn(&Received) -> Reply + Send + Sync + 'static,
@@ -162,7 +162,8 @@ impl Upstream {
         Self::start(Some(authority.server(hosts)), Arc::new(handler))
     }
 
-    /// Starts a WebSocket server for these hosts that sends the received credential, then echoes messages.
+    /// Starts a WebSocket server that first sends the received credential back, and then echoes
+    /// messages.
     pub fn websocket(authority: &Authority, hosts: &[&str]) -> Self {
         let mut config = (*authority.server(hosts)).clone();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -177,7 +178,7 @@ impl Upstream {
         })
     }
 
-    /// Starts a server without TLS with a request handler.
+    /// Starts an HTTP server without TLS that answers requests with `handler`.
     pub fn plain<H>(handler: H) -> Self
     where
         H: Fn(&Received) -> Reply + Send + Sync + 'static,
@@ -185,12 +186,12 @@ impl Upstream {
         Self::start(None, Arc::new(handler))
     }
 
-    /// Returns the address of the server, for `connect =`.
+    /// Returns the address of the server, for the setting `connect =`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns all requests so far.
+    /// Returns all requests that the server received so far.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -210,7 +211,7 @@ impl Upstream {
         S: FnMut(tokio::net::TcpStream, &Arc<Mutex<Vec<Received>>>) -> F + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-        let address = listener.local_addr().expect("its address");
+        let address = listener.local_addr().expect("the address of the socket");
         listener.set_nonblocking(true).expect("a socket that does not block");
         let received = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&received);
@@ -303,7 +304,7 @@ impl Server {
     }
 }
 
-/// A body whose frames come from a channel.
+/// A response body whose chunks come from a channel.
 struct Chunks(tokio::sync::mpsc::Receiver<Frame<Bytes>>);
 
 impl hyper::body::Body for Chunks {

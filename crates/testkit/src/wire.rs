@@ -18,17 +18,18 @@ pub struct Wire {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// The recorded connections and requests.
+/// The connections and requests that the server recorded.
 #[derive(Debug, Default)]
 struct Seen {
     connections: usize,
     requests: Vec<Vec<u8>>,
-    /// Bytes after the last complete request of each connection.
-    rest: Vec<Vec<u8>>,
+    /// The bytes after the last complete request of each connection.
+    incomplete: Vec<Vec<u8>>,
 }
 
 impl Wire {
-    /// Starts a TLS server for these host names. `answer` returns the response to each complete request.
+    /// Starts a TLS server for these host names that sends the raw responses of `answer`. `answer`
+    /// returns the response to each complete request.
     pub fn tls<A>(authority: &Authority, hosts: &[&str], answer: A) -> Self
     where
         A: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
@@ -38,7 +39,8 @@ impl Wire {
         Self::start(Some(TlsAcceptor::from(Arc::new(config))), Arc::new(answer))
     }
 
-    /// Starts a server without TLS. `answer` returns the response to each complete request.
+    /// Starts a server without TLS that sends the raw responses of `answer`. `answer` returns the
+    /// response to each complete request.
     pub fn plain<A>(answer: A) -> Self
     where
         A: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
@@ -46,7 +48,7 @@ impl Wire {
         Self::start(None, Arc::new(answer))
     }
 
-    /// Returns the address of the server, for `connect =`.
+    /// Returns the address of the server, for the setting `connect =`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -56,21 +58,21 @@ impl Wire {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).connections
     }
 
-    /// Returns the complete requests, including their bodies.
+    /// Returns the text of each complete HTTP request, including its body.
     pub fn requests(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.requests.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }
 
-    /// Returns the bytes at the end of connections that are not a complete request.
-    pub fn rest(&self) -> Vec<String> {
+    /// Returns the bytes of requests that were incomplete when their connections ended.
+    pub fn incomplete_requests(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.rest.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+        seen.incomplete.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }
 
     fn start(tls: Option<TlsAcceptor>, answer: Arc<Answer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-        let address = listener.local_addr().expect("its address");
+        let address = listener.local_addr().expect("the address of the socket");
         listener.set_nonblocking(true).expect("a socket that does not block");
         let seen = Arc::new(Mutex::new(Seen::default()));
         let kept = Arc::clone(&seen);
@@ -124,11 +126,11 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
     }
     if !bytes.is_empty() {
-        seen.lock().unwrap_or_else(PoisonError::into_inner).rest.push(bytes);
+        seen.lock().unwrap_or_else(PoisonError::into_inner).incomplete.push(bytes);
     }
 }
 
-/// Returns the length of the first request, or `None` if it is incomplete.
+/// Returns the length of the first HTTP request, or `None` if the request is incomplete.
 fn request_length(bytes: &[u8]) -> Option<usize> {
     let head = find(bytes, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(bytes.get(..head)?).to_ascii_lowercase();
@@ -143,7 +145,8 @@ fn request_length(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= head + length).then_some(head + length)
 }
 
-/// Returns the end of a chunked body that starts at `at`, or `None` if it is incomplete.
+/// Returns the offset after a chunked HTTP body that starts at `at`, or `None` if the body is
+/// incomplete.
 fn chunked_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let line = find(bytes.get(at..)?, b"\r\n")?;
@@ -161,7 +164,7 @@ fn chunked_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the position of the first occurrence of `what`.
+/// Returns the position of the first occurrence of `what` in `bytes`.
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }

@@ -55,7 +55,7 @@ fn agent_list_names_built_in_agents_and_agent_show_reports_installed_parts() {
     assert_eq!(installed["secrets"][0]["is_set"], true, "{show}");
     assert_eq!(installed["copied"][0], ".own/notes.md", "{show}");
     assert!(!show.contains("be kind") && !show.contains("12345"), "{show}");
-    lab.belljar(["agent", "show", "nobody"]).run().complains(2, "known agents: aider, claude");
+    lab.belljar(["agent", "show", "nobody"]).run().fails_with(2, "known agents: aider, claude");
 }
 
 #[test]
@@ -80,5 +80,5 @@ fn up_with_an_agent_starts_its_program_and_creates_its_home_files_once() {
     assert_eq!(fs::read_to_string(&config).unwrap(), "changed");
     lab.belljar(["stop", "--now", "task"]).succeed();
     let refused = lab.belljar(["up", "other", "--agent", "own"]).run();
-    refused.complains(2, "cannot find the program `own-agent` in your PATH");
+    refused.fails_with(2, "cannot find the program `own-agent` in your PATH");
 }

@@ -120,7 +120,7 @@ fn up_stop_and_down_accept_several_boxes_at_once() {
 #[test]
 fn box_commands_refuse_invalid_arguments_before_creating_anything() {
     let lab = lab();
-    let complains = |args: &[&str], about: &str| lab.belljar(args).run().complains(2, about);
+    let complains = |args: &[&str], about: &str| lab.belljar(args).run().fails_with(2, about);
     complains(&["up"], "NAME");
     complains(&["up", "../x"], "NAME");
     complains(&["up", "a", "--template", "none"], "--template");

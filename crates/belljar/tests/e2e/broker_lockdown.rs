@@ -48,7 +48,7 @@ fn a33_locked_down_broker_is_denied_every_operation_it_does_not_need() {
 fn a33_locked_down_broker_has_no_capabilities_and_cannot_be_inspected() {
     let lab = lab();
     let live = lab.belljar(["doctor", "--try-jail"]).open_input().start();
-    live.says("get memory => ok");
+    live.wait_for_output("get memory => ok");
     let status = proc_file(&live, "status");
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);

@@ -7,7 +7,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belljar_testkit::{Family, Lab, Live, Mcp, McpHttp, cgroups_of, eventually, mounts_naming};
+use belljar_testkit::{
+    Lab, Live, Mcp, McpHttp, ProcessTree, cgroups_of, eventually, mounts_naming,
+};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -55,7 +57,7 @@ fn start_http_server(lab: &Lab) -> (Live, SocketAddr, String) {
     let live = live.open_input().start();
     let mut token = String::new();
     eventually("the server accepts connections", || {
-        let output = live.complaints();
+        let output = live.error_output();
         let line = output.lines().find_map(|line| line.split_once("shown only once: "));
         token = line.map_or_else(String::new, |(_, token)| token.trim().to_owned());
         !token.is_empty() && TcpStream::connect(address).is_ok()
@@ -151,7 +153,7 @@ fn eight_concurrent_mcp_sessions_are_isolated_and_leave_nothing_behind() {
     let duration = duration();
     let lab = lab();
     let (mut live, address, token) = start_http_server(&lab);
-    let family = Family::watch(live.pid());
+    let family = ProcessTree::watch(live.pid());
     // The first session makes the server allocate what it keeps, before the measurement.
     let first = McpHttp::start(address, &token);
     assert_eq!(first.run("1")["result"], 1);
@@ -200,7 +202,7 @@ fn eight_concurrent_mcp_sessions_are_isolated_and_leave_nothing_behind() {
     assert_eq!(mounts_naming(lab.dir()), Vec::<String>::new());
     live.signal(belljar_testkit::Signal::TERM);
     eventually("the server ends", || live.ended());
-    family.is_gone();
+    family.wait_until_gone();
     assert_eq!(cgroups_of(&lab.runs()), Vec::<std::path::PathBuf>::new());
     let log = lab.belljar(["ledger", "verify"]).run();
     log.expect(0);

@@ -116,7 +116,7 @@ fn mcp_run_resource_is_readable_only_by_its_own_session() {
     let run = client.run("'mine'")["run"].as_str().unwrap().to_owned();
     let read = |client: &Mcp| {
         let params = json!({ "uri": format!("run://{run}") });
-        client.answer(client.ask("resources/read", &params)).to_string()
+        client.wait_for_response(client.send_request("resources/read", &params)).to_string()
     };
     assert!(read(&client).contains("mine"), "control");
     let refused = read(&other);
@@ -188,9 +188,9 @@ fn mcp_concurrent_calls_on_a_user_directory_keep_all_changes() {
         0 => json!({ "code": code(n) }),
         _ => json!({ "code": code(n), "apis": [] }),
     };
-    let ids: Vec<u64> = (0..6).map(|n| client.begin("execute_code", &arguments(n))).collect();
+    let ids: Vec<u64> = (0..6).map(|n| client.start_call("execute_code", &arguments(n))).collect();
     for id in ids {
-        let answer = client.answer(id);
+        let answer = client.wait_for_response(id);
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
     let seen =

@@ -200,7 +200,7 @@ fn changes_of_a_killed_run_are_kept_until_discard() {
     let lab = lab();
     create_files(&lab);
     let live = lab.bash(&format!("{SCRIPT}; echo written; sleep 1000")).start();
-    live.says("written");
+    live.wait_for_output("written");
     assert_eq!(list_runs(&lab)[0]["state"], "running");
     let family = descendants(live.pid());
     live.signal(Signal::KILL);
@@ -212,7 +212,7 @@ fn changes_of_a_killed_run_are_kept_until_discard() {
     assert_eq!(fs::read_to_string(upper.join("changed")).unwrap(), "box\n");
     assert_eq!(fs::read_to_string(upper.join("made")).unwrap(), "new\n");
     assert_unchanged(&lab, "killed after it had written");
-    lab.belljar(["discard"]).run().complains(2, "nothing was discarded");
+    lab.belljar(["discard"]).run().fails_with(2, "nothing was discarded");
     assert!(upper.join("made").exists());
     lab.belljar(["discard", "--yes"]).succeed();
     assert!(!upper.join("made").exists());
@@ -225,7 +225,7 @@ fn changes_of_a_killed_run_are_kept_until_discard() {
 fn run_ends_as_interrupted_when_its_init_is_killed() {
     let lab = lab();
     let live = lab.json(&[], "echo ready; sleep 1000").start();
-    live.says("ready");
+    live.wait_for_output("ready");
     let family = descendants(live.pid());
     let is_init = |pid: i32| {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"belljar-init"))

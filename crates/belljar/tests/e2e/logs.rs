@@ -176,13 +176,13 @@ fn use_box(lab: &Lab) {
     let attach = traced(lab, &["attach", "task"]).env("TERM", "xterm-256color");
     let mut terminal = Terminal::start(attach, 24, 80);
     let mut shows = |keys: &str, text: &str| {
-        terminal.types(keys);
-        eventually(text, || String::from_utf8_lossy(terminal.look()).contains(text));
+        terminal.type_keys(keys);
+        eventually(text, || String::from_utf8_lossy(terminal.read_available()).contains(text));
     };
     shows(&format!("echo {TYPED}\r"), TYPED);
     let slow_output = "for at in $(seq 60); do echo line $at; sleep 0.03; done; echo all the''re\r";
     shows(slow_output, "all there");
-    terminal.types("\x1d");
+    terminal.type_keys("\x1d");
     terminal.end();
     traced(lab, &["status", "task"]).succeed();
     traced(lab, &["network", "task", "--allow", "new.example.com"]).run();
@@ -275,13 +275,13 @@ fn log_is_not_written_without_the_variable_belljar_log() {
 fn invalid_log_variables_are_named_with_exit_code_2() {
     let lab = lab();
     let run = |value: &str| lab.bash("true").env("BELLJAR_LOG", value).run();
-    run("loud").complains(2, "use error, warn, info, debug or trace");
-    run("info,xml").complains(2, "BELLJAR_LOG");
+    run("loud").fails_with(2, "use error, warn, info, debug or trace");
+    run("info,xml").fails_with(2, "BELLJAR_LOG");
     let relative = lab.bash("true").env("BELLJAR_LOG", "info").env("BELLJAR_LOG_DIR", "logs").run();
-    relative.complains(2, "BELLJAR_LOG_DIR must be an absolute path");
+    relative.fails_with(2, "BELLJAR_LOG_DIR must be an absolute path");
     let missing = lab.dir().join("missing");
     let missing = lab.bash("true").env("BELLJAR_LOG", "info").env("BELLJAR_LOG_DIR", missing).run();
-    missing.complains(2, "(from BELLJAR_LOG_DIR)");
+    missing.fails_with(2, "(from BELLJAR_LOG_DIR)");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl HttpServer {
         let file = lab.home().join("token");
         let args = ["mcp", "--http", "127.0.0.1:0", "--token-file"];
         let server = lab.belljar(args).arg(&file).open_input().start();
-        let notes = server.notes("/mcp\n");
+        let notes = server.wait_for_error_output("/mcp\n");
         let url = notes.split_whitespace().find(|word| word.starts_with("http://"));
         let url = url.expect("the URL of the server").to_owned();
         let token = std::fs::read_to_string(&file).expect("a token").trim().to_owned();

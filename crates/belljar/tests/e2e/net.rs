@@ -46,7 +46,7 @@ fn a32_box_has_no_network_after_its_broker_is_killed() {
     let script = "curl -sS -o /dev/null https://api.example.com/ && echo one; read -r; \
                   curl -sS -m 5 -o /dev/null https://api.example.com/; echo $?";
     let live = lab.bash(script).open_input().start();
-    live.says("one");
+    live.wait_for_output("one");
     let broker = belljar_testkit::descendants(live.pid())
         .into_iter()
         .map(|(pid, _)| pid)

@@ -155,7 +155,7 @@ fn record_each_kind(recorder: &RunRecorder, hostile: &str) {
 #[test]
 fn net_log_prints_one_line_per_request() {
     let lab = lab();
-    net(&lab, ["log"]).run().complains(2, "no ledger yet");
+    net(&lab, ["log"]).run().fails_with(2, "no ledger yet");
     let other = run(&lab, &[]);
     let id = run(&lab, &["--name", "day"]);
     record_each_kind(&RunRecorder::of(&lab, &id), "evil");
@@ -180,8 +180,8 @@ fn net_log_prints_one_line_per_request() {
     }
     assert_eq!(net(&lab, ["log", "--all"]).run().expect(0), text);
     assert_eq!(net(&lab, ["log", &other]).run().expect(0), "");
-    net(&lab, ["log", "no-such-run"]).run().complains(2, "no such run");
-    net(&lab, ["log", "--since", "soon"]).run().complains(2, "--since");
+    net(&lab, ["log", "no-such-run"]).run().fails_with(2, "no such run");
+    net(&lab, ["log", "--since", "soon"]).run().fails_with(2, "--since");
     assert_eq!(net(&lab, ["log", "--since", "0s"]).run().expect(0), "");
     assert_eq!(net(&lab, ["log", "--since", "1h"]).run().expect(0), text);
     let denied = net(&lab, ["log", "--denied"]).run().expect(0);
@@ -245,15 +245,15 @@ fn net_log_follow_ends_with_the_run() {
     let slow =
         recorder.record(decided("GET", ("a.example", 443, "/1"), "allow", Some("allow a"), "so"));
     recorder.deny("GET", ("b.example", 443, "/2"), "no-rule: none");
-    live.says("deny   GET https://b.example/2");
+    live.wait_for_output("deny   GET https://b.example/2");
     // A request that takes long is shown before it has finished.
-    live.says("GET https://a.example/1  open");
+    live.wait_for_output("GET https://a.example/1  open");
     recorder.finish(&slow, finished(204));
-    live.says("GET https://a.example/1  204");
+    live.wait_for_output("GET https://a.example/1  204");
     let quick =
         recorder.record(decided("GET", ("a.example", 443, "/3"), "allow", Some("allow a"), "so"));
     recorder.finish(&quick, finished(200));
-    live.says("GET https://a.example/3  200");
+    live.wait_for_output("GET https://a.example/3  200");
     let unfinished = decided("GET", ("a.example", 443, "/left"), "allow", Some("allow a"), "so");
     let _index = recorder.record(unfinished).index();
     drop(recorder);
@@ -262,7 +262,7 @@ fn net_log_follow_ends_with_the_run() {
     let shown = live.wait();
     assert_eq!(shown.expect(0).matches("a.example/3").count(), 1, "one line: {}", shown.out());
     assert!(shown.out().contains("a.example/left  open"), "{}", shown.out());
-    all.says("\"/left\"");
+    all.wait_for_output("\"/left\"");
     all.signal(Signal::INT);
     assert_eq!(all.wait().code(), 130);
     // For a run that has ended, all lines are printed at once.
@@ -421,10 +421,10 @@ fn c08_net_learn_never_writes_the_file_of_a_project() {
     let project = lab.write("belljar.toml", "[template.default]\n");
     let config = ["--config", project.to_str().unwrap()];
     let learn = lab.belljar(config).args(["net", "learn", "--write"]);
-    learn.run().complains(2, "it belongs to a project");
+    learn.run().fails_with(2, "it belongs to a project");
     // It is refused from another directory too, because the workspace of the run is recorded.
     let learn = lab.belljar(config).args(["net", "learn", "--write"]).cwd(lab.home());
-    learn.run().complains(2, "it belongs to a project");
+    learn.run().fails_with(2, "it belongs to a project");
     assert_eq!(fs::read_to_string(&project).unwrap(), "[template.default]\n");
     // The rules are written into the operator's file, and the file of the project is not changed.
     net(&lab, ["learn", "--write"]).succeed();
@@ -552,6 +552,6 @@ fn net_log_shows_tool_server_requests_by_purpose_and_otherwise_counts_them() {
     assert!(counted.err().contains(note), "{}", counted.err());
     net(&lab, ["log", "--purpose", "clone-reader"])
         .run()
-        .complains(2, "the ledger has no run of this purpose");
-    net(&lab, ["log", &own, "--purpose", "run"]).run().complains(2, "cannot be used with");
+        .fails_with(2, "the ledger has no run of this purpose");
+    net(&lab, ["log", &own, "--purpose", "run"]).run().fails_with(2, "cannot be used with");
 }

@@ -39,7 +39,7 @@ fn a32_box_refuses_connections_at_once_after_its_broker_is_killed() {
          echo down $code; curl -sS -o /dev/null https://api.example.com/; echo name $?; echo open $(open)"
     );
     let live = lab.bash(&script).start();
-    live.says("up\nup\n");
+    live.wait_for_output("up\nup\n");
     kill(broker_of(live.pid()));
     let ended = live.wait();
     let out = ended.expect(0);

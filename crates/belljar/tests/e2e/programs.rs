@@ -170,9 +170,9 @@ fn code_mode_runs_200_typical_programs_with_the_results_of_node_or_deno() {
     let mut failed = 0;
     for some in programs.chunks(CONCURRENCY) {
         let ids: Vec<u64> =
-            some.iter().map(|it| server.begin("execute_code", &it.arguments())).collect();
+            some.iter().map(|it| server.start_call("execute_code", &it.arguments())).collect();
         for (program, id) in some.iter().zip(ids) {
-            let answer = server.answer(id);
+            let answer = server.wait_for_response(id);
             let report = &answer["result"]["structuredContent"];
             let found = if report.is_object() {
                 program.differences(report)

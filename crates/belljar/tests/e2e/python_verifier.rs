@@ -581,8 +581,8 @@ fn python_verifier_reports_the_damage_and_its_position() {
     let damaged = verify(&home).run().expect(1);
     assert!(damaged.starts_with("damage: events.log byte 64: "), "{damaged}");
     assert!(damaged.contains("\ndamaged: "), "{damaged}");
-    verify(&ledger.lab.dir().join("nowhere")).run().complains(2, "there is no ledger to verify");
-    verify(&home).args(["--key", "none"]).run().complains(2, "--key: ");
+    verify(&ledger.lab.dir().join("nowhere")).run().fails_with(2, "there is no ledger to verify");
+    verify(&home).args(["--key", "none"]).run().fails_with(2, "--key: ");
     let help = ledger.lab.program("python3").arg(write_script(&ledger.lab)).arg("--help").succeed();
     assert!(help.contains("exit status: 0 sound, 1 damage, 2 wrong usage"), "{help}");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use belljar_testkit::{Family, Signal, is_root};
+use belljar_testkit::{ProcessTree, Signal, is_root};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -56,10 +56,10 @@ fn run_exits_with_126_when_the_program_cannot_be_executed() {
     let lab = lab();
     let file = lab.write("plain", "text");
     for program in ["./plain", "/usr", "/etc/hosts"] {
-        lab.belljar(["run", "--", program]).run().complains(126, "cannot be executed");
+        lab.belljar(["run", "--", program]).run().fails_with(126, "cannot be executed");
     }
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
-    lab.belljar(["run", "--", "./plain"]).run().complains(126, "Exec format error");
+    lab.belljar(["run", "--", "./plain"]).run().fails_with(126, "Exec format error");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn run_exits_with_127_when_the_program_is_not_found() {
     let lab = lab();
     for program in ["no-such-program", "./no-such-program", "/no/such/program", ""] {
         let ended = lab.belljar(["run", "--json", "--", program]).run();
-        ended.complains(127, "not found");
+        ended.fails_with(127, "not found");
         assert_eq!(ended.result()["reason"], "not_found");
     }
 }
@@ -76,9 +76,9 @@ fn run_exits_with_127_when_the_program_is_not_found() {
 fn run_exits_with_125_when_a_mount_source_is_missing_or_a_device() {
     let lab = lab();
     let device = lab.belljar(["run", "--mount", "/dev/null:/x", "--", "true"]).run();
-    device.complains(125, "device");
+    device.fails_with(125, "device");
     let missing = lab.belljar(["run", "--mount", "/no/such/thing:/x", "--", "true"]).run();
-    missing.complains(125, "/no/such/thing");
+    missing.fails_with(125, "/no/such/thing");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn run_with_invalid_arguments_exits_with_2_and_starts_no_run() {
         (&["run", "--mount", "relative:/x", "--workspace", "/", "--", "true"], "root of the host"),
     ];
     for (args, about) in invalid {
-        lab.belljar(args).run().complains(2, about);
+        lab.belljar(args).run().fails_with(2, about);
     }
     assert_eq!(lab.runs(), [] as [PathBuf; 0]);
 }
@@ -188,7 +188,7 @@ fn signals_to_the_supervisor_reach_the_program() {
         let script = format!("trap 'echo got {name}; exit 5' {name}; {WAITING}");
         let lab = lab();
         let live = lab.bash(&script).start();
-        live.says("ready");
+        live.wait_for_output("ready");
         live.signal(signal);
         assert_eq!(live.wait().expect(5), format!("ready\ngot {name}"));
     }
@@ -199,7 +199,7 @@ fn signals_to_the_supervisor_end_a_program_without_handlers() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let lab = lab();
         let live = lab.json(&[], "echo ready; exec sleep 1000").start();
-        live.says("ready");
+        live.wait_for_output("ready");
         live.signal(signal);
         let ended = live.wait();
         ended.expect(code);
@@ -213,7 +213,7 @@ fn signals_to_the_supervisor_end_a_program_without_handlers() {
 fn interrupt_of_the_supervisor_reaches_child_processes_of_the_program() {
     let lab = lab();
     let live = lab.bash("echo ready; sleep 1000; echo went on").start();
-    live.says("ready");
+    live.wait_for_output("ready");
     live.signal(Signal::INT);
     assert_eq!(live.wait().expect(130), "ready");
 }
@@ -222,7 +222,7 @@ fn interrupt_of_the_supervisor_reaches_child_processes_of_the_program() {
 fn third_interrupt_kills_a_program_that_ignores_signals() {
     let lab = lab();
     let live = lab.json(&[], &format!("trap '' INT TERM; {WAITING}")).start();
-    live.says("ready");
+    live.wait_for_output("ready");
     for _ in 0..3 {
         live.signal(Signal::INT);
         // Two pending signals of a kind become one, so wait until each signal was received.
@@ -243,16 +243,16 @@ fn background_processes_of_a_run_end_with_its_program() {
     let lab = lab();
     let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000 & read; echo over";
     let live = lab.bash(script).open_input().start();
-    let family = Family::watch(live.pid());
+    let family = ProcessTree::watch(live.pid());
     // All three `sleep` processes must run before the program ends.
     belljar_testkit::eventually("all three processes have started", || {
         let named = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let all = belljar_testkit::descendants(live.pid());
         all.into_iter().filter(|(pid, _)| named(*pid) == "sleep\n").count() == 3
     });
-    family.look();
+    family.scan();
     assert_eq!(live.wait().code(), 0); // `wait` closes the input, which `read` sees
-    assert!(family.is_gone() >= 4);
+    assert!(family.wait_until_gone() >= 4);
 }
 
 // ---- The workspace
@@ -271,7 +271,7 @@ fn run_accepts_a_workspace_that_is_relative_or_a_symbolic_link() {
 #[test]
 fn run_requires_the_workspace_option_for_a_directory_that_contains_the_home() {
     let lab = lab();
-    lab.bash("true").cwd(lab.dir()).run().complains(2, "home directory");
+    lab.bash("true").cwd(lab.dir()).run().fails_with(2, "home directory");
     let named = lab.belljar(["run", "--workspace", ".", "--", "ls"]).cwd(lab.dir());
     assert!(named.succeed().contains("project"));
 }

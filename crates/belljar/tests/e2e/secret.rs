@@ -206,14 +206,14 @@ fn b16_secret_prompt_hides_the_input_and_restores_the_terminal() {
     let script = r#""$BELLJAR" secret set s; echo "ended $?"; read"#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
     let before = terminal.settings();
-    terminal.sees("Value of s (not shown): ");
+    terminal.wait_for("Value of s (not shown): ");
     assert_ne!(terminal.settings().local_modes, before.local_modes, "echo is off");
     // The input has a deleted character and a deleted line.
-    terminal.types(&format!("x\x7fwrong\x15{CANARY}\r"));
-    terminal.sees("ended 0");
+    terminal.type_keys(&format!("x\x7fwrong\x15{CANARY}\r"));
+    terminal.wait_for("ended 0");
     assert_eq!(terminal.settings().local_modes, before.local_modes);
     assert_eq!(terminal.settings().input_modes, before.input_modes);
-    terminal.types("\r");
+    terminal.type_keys("\r");
     let (_, screen) = terminal.end();
     let screen = String::from_utf8_lossy(&screen);
     assert!(!screen.contains(&CANARY[..6]) && !screen.contains("wrong"), "{screen}");
@@ -228,10 +228,10 @@ fn secret_prompt_accepts_a_long_line_and_refuses_two_lines() {
         let script =
             r#""$BELLJAR" secret set s; echo "ended $?"; read -r rest; echo "left:$rest:""#;
         let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
-        terminal.sees("(not shown): ");
-        terminal.types(typed);
-        terminal.sees("ended ");
-        terminal.types("\r");
+        terminal.wait_for("(not shown): ");
+        terminal.type_keys(typed);
+        terminal.wait_for("ended ");
+        terminal.type_keys("\r");
         terminal.end();
         terminal.text()
     };
@@ -251,12 +251,12 @@ fn secret_prompt_restores_the_terminal_after_a_signal() {
         let script = r#"trap : INT QUIT; "$BELLJAR" secret set s; echo "ended $?"; read"#;
         let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
         let before = terminal.settings();
-        terminal.sees("(not shown): ");
-        terminal.types("half of a val");
-        terminal.types(keys);
-        terminal.sees(&format!("ended {code}"));
+        terminal.wait_for("(not shown): ");
+        terminal.type_keys("half of a val");
+        terminal.type_keys(keys);
+        terminal.wait_for(&format!("ended {code}"));
         assert_eq!(terminal.settings().local_modes, before.local_modes);
-        terminal.types("\r");
+        terminal.type_keys("\r");
         let (_, screen) = terminal.end();
         assert!(!String::from_utf8_lossy(&screen).contains("half"));
     }

@@ -77,18 +77,18 @@ fn skill_commands_report_invalid_arguments_with_exit_code_2() {
     let file = lab.write("a.ts", "1\n");
     let file = file.to_str().unwrap();
     skill(&lab, &["save", "a", file]).succeed();
-    skill(&lab, &["show", "none"]).run().complains(2, "there is no skill `none`");
-    skill(&lab, &["save", "../a", file]).run().complains(2, "invalid name");
-    skill(&lab, &["save", "a", "/no/such/file"]).run().complains(2, "/no/such/file");
+    skill(&lab, &["show", "none"]).run().fails_with(2, "there is no skill `none`");
+    skill(&lab, &["save", "../a", file]).run().fails_with(2, "invalid name");
+    skill(&lab, &["save", "a", "/no/such/file"]).run().fails_with(2, "/no/such/file");
     skill(&lab, &["edit", "a", "--search", "x", "--replace", "y"])
         .run()
-        .complains(2, "was not found in the code");
+        .fails_with(2, "was not found in the code");
     skill(&lab, &["edit", "a", "--search", "x", "--search", "y", "--replace", "z"])
         .run()
-        .complains(2, "--replace");
-    skill(&lab, &["run", "a", "--input", "{"]).run().complains(2, "--input is not valid JSON");
-    skill(&lab, &["approve", "a"]).run().complains(2, "no version of skill a waits");
-    skill(&lab, &["rm", "a"]).run().complains(2, "-y");
+        .fails_with(2, "--replace");
+    skill(&lab, &["run", "a", "--input", "{"]).run().fails_with(2, "--input is not valid JSON");
+    skill(&lab, &["approve", "a"]).run().fails_with(2, "no version of skill a waits");
+    skill(&lab, &["rm", "a"]).run().fails_with(2, "-y");
     assert_eq!(skill(&lab, &["list"]).succeed().lines().count(), 1, "the skill was not removed");
 }
 
@@ -99,12 +99,12 @@ fn f10_skill_saved_by_a_model_waits_for_approval_of_the_operator() {
     save_as_model(&lab, "spy", draft(code, "Harmless"));
     skill(&lab, &["run", "spy"])
         .run()
-        .complains(2, "waits for approval: it requests host api.example.com");
+        .fails_with(2, "waits for approval: it requests host api.example.com");
     let listed = skill(&lab, &["list"]).succeed();
     assert!(listed.contains("waits") && listed.contains("host api.example.com"), "{listed}");
     // Without a terminal the command cannot ask, so it approves nothing.
-    skill(&lab, &["approve", "spy"]).run().complains(2, "was not approved");
-    skill(&lab, &["run", "spy"]).run().complains(2, "waits for approval");
+    skill(&lab, &["approve", "spy"]).run().fails_with(2, "was not approved");
+    skill(&lab, &["run", "spy"]).run().fails_with(2, "waits for approval");
     skill(&lab, &["approve", "spy", "-y"]).succeed();
     let state = &objects(skill(&lab, &["list", "--json"]))[0]["state"];
     assert_eq!(state, "active", "control");
@@ -192,30 +192,30 @@ fn api_add_appends_a_section_and_keeps_the_rest_of_the_file() {
     // Without a terminal the command cannot ask, so it writes nothing.
     api(&lab, &["add", "forge", "--host", "forge.example"])
         .run()
-        .complains(2, "nothing was written");
+        .fails_with(2, "nothing was written");
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     api(&lab, &["add", "forge", "--host", "forge.example", "--restrict", "DELETE", "-y"]).succeed();
     let text = fs::read_to_string(&file).unwrap();
     let section =
         "\n\n[api.forge]\nhosts = [\"forge.example\"]\nrestricted-methods = [\"DELETE\"]\n";
     assert_eq!(text, format!("{before}{section}"));
-    api(&lab, &["add", "forge", "--host", "x.example", "-y"]).run().complains(2, "already");
-    api(&lab, &["add", "b", "-y"]).run().complains(2, "--host or --allow");
+    api(&lab, &["add", "forge", "--host", "x.example", "-y"]).run().fails_with(2, "already");
+    api(&lab, &["add", "b", "-y"]).run().fails_with(2, "--host or --allow");
     api(&lab, &["add", "b", "--host", "b.example", "--secret", "nope", "-y"])
         .run()
-        .complains(2, "no secret `nope`");
+        .fails_with(2, "no secret `nope`");
     api(&lab, &["add", "b", "--openapi", "https://x.example/y.json", "-y"])
         .run()
-        .complains(2, "needs a file");
+        .fails_with(2, "needs a file");
     let yaml = lab.write("y.yaml", "openapi: 3.0.0\ninfo: {}\n");
     api(&lab, &["add", "b", "--host", "b.example", "--openapi", yaml.to_str().unwrap(), "-y"])
         .run()
-        .complains(2, "looks like YAML");
+        .fails_with(2, "looks like YAML");
     assert_eq!(fs::read_to_string(&file).unwrap(), text, "refused commands write nothing");
     let listed = &objects(api(&lab, &["list", "--json"]))[0];
     assert_eq!((&listed["name"], &listed["restricted"][0]), (&"forge".into(), &"DELETE".into()));
     assert_eq!(events(&lab, "api.added")[0]["fields"]["allow"][0], "forge.example");
-    api(&lab, &["show", "none"]).run().complains(2, "there is no api `none`; the apis are forge");
+    api(&lab, &["show", "none"]).run().fails_with(2, "there is no api `none`; the apis are forge");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn c08_api_add_refuses_to_write_the_file_of_a_project() {
     let project = lab.write("belljar.toml", "[template.x]\nmemory = '1GiB'\n");
     let file = project.to_str().unwrap();
     let add = ["--config", file, "api", "add", "a", "--host", "a.example", "-y"];
-    lab.belljar(add).cwd(lab.workspace()).run().complains(2, "is the file of a project");
+    lab.belljar(add).cwd(lab.workspace()).run().fails_with(2, "is the file of a project");
     lab.belljar(add).cwd(lab.home()).succeed();
     assert!(fs::read_to_string(project).unwrap().contains("[api.a]"), "control");
 }

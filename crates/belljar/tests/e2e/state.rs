@@ -111,7 +111,7 @@ fn two_runs_on_one_workspace_do_not_see_each_others_changes() {
     let script = "echo $0 >> f; touch made-by-$0; echo ready; read; cat f; ls";
     let start = |name: &str| {
         let live = lab.belljar(["run", "--", "bash", "-c", script, name]).open_input().start();
-        live.says("ready");
+        live.wait_for_output("ready");
         live
     };
     let (first, second) = (start("first"), start("second"));
@@ -127,11 +127,11 @@ fn two_runs_on_one_workspace_do_not_see_each_others_changes() {
 fn discard_refuses_a_run_that_is_still_running() {
     let lab = lab();
     let live = lab.bash("echo x > f; echo ready; read; exit 0").open_input().start();
-    live.says("ready");
+    live.wait_for_output("ready");
     let id = lab.run_dir().file_name().unwrap().to_str().unwrap().to_owned();
-    lab.belljar(["discard", "--yes", &id]).run().complains(2, "still running");
+    lab.belljar(["discard", "--yes", &id]).run().fails_with(2, "still running");
     live.wait().expect(0);
-    lab.belljar(["discard", "--yes", &id]).run().complains(0, "discarded");
+    lab.belljar(["discard", "--yes", &id]).run().fails_with(0, "discarded");
 }
 
 // ---- The state directory
@@ -142,9 +142,9 @@ fn run_names_an_unusable_state_directory() {
     let file = lab.write("file", "");
     for path in [Path::new("/proc/belljar"), &file, &file.join("beneath")] {
         let ended = lab.bash("true").env("BELLJAR_HOME", path).run();
-        ended.complains(1, &format!("open the state directory {}", path.display()));
+        ended.fails_with(1, &format!("open the state directory {}", path.display()));
     }
-    lab.bash("true").env("BELLJAR_HOME", "relative").run().complains(2, "absolute");
+    lab.bash("true").env("BELLJAR_HOME", "relative").run().fails_with(2, "absolute");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn state_directory_defaults_to_xdg_state_home_or_the_home_directory() {
     let xdg = lab.dir().join("xdg");
     run().env("XDG_STATE_HOME", &xdg).succeed();
     assert!(xdg.join("belljar/runs").is_dir());
-    run().without_env("HOME").run().complains(2, "neither BELLJAR_HOME nor HOME");
+    run().without_env("HOME").run().fails_with(2, "neither BELLJAR_HOME nor HOME");
     lab.bash("true").without_env("HOME").succeed();
 }
 
@@ -190,7 +190,7 @@ fn run_uses_templates_of_the_operators_configuration() {
     assert!(shown.contains("memory = \"64MiB\"") && shown.contains("disk = \"2GiB\""), "{shown}");
     lab.belljar(["template", "show", "large"])
         .run()
-        .complains(2, "known templates: default, small");
+        .fails_with(2, "known templates: default, small");
     // The output is a valid configuration file.
     let copy = lab.write("copy.toml", shown);
     lab.belljar(["template", "check"]).arg(copy).succeed();
@@ -208,7 +208,7 @@ fn config_option_replaces_the_operators_configuration_file() {
         assert_eq!(result["limits"]["memory"], "96MiB");
     }
     let missing = lab.belljar(["--config", "/no/such.toml", "run", "--", "true"]).run();
-    missing.complains(2, "/no/such.toml");
+    missing.fails_with(2, "/no/such.toml");
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn configuration_errors_are_reported_with_file_line_and_key() {
         let file = write_operator_config(&lab, text);
         for args in [&["run", "--", "true"][..], &["template", "list"], &["template", "check"]] {
             let ended = lab.belljar(args).run();
-            ended.complains(2, &format!("{}:{line}: ", file.display()));
-            ended.complains(2, about);
+            ended.fails_with(2, &format!("{}:{line}: ", file.display()));
+            ended.fails_with(2, about);
         }
     }
 }
@@ -249,7 +249,7 @@ fn completion_scripts_have_valid_syntax_for_bash_zsh_and_fish() {
         let ended = lab.program(program).arg(flag).arg(file).run();
         assert_eq!((ended.code(), ended.err()), (0, String::new()), "{shell}");
     }
-    lab.belljar(["completions", "cmd.exe"]).run().complains(2, "cmd.exe");
+    lab.belljar(["completions", "cmd.exe"]).run().fails_with(2, "cmd.exe");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `belljar run` on a terminal: a shell in a box behaves like a shell on the host.
 
-use belljar_testkit::{Family, Lab, Terminal};
+use belljar_testkit::{Lab, ProcessTree, Terminal};
 
 use crate::lab;
 
@@ -13,17 +13,17 @@ fn shell(lab: &Lab) -> Terminal {
     let program = lab.belljar(["run", "--", "bash", "--norc"]).env("TERM", "xterm-256color");
     let mut terminal = Terminal::start(program, 30, 100);
     // The terminal echoes its input, so the typed command must not contain the expected output.
-    terminal.types("PS1='<pro''mpt>'\r");
-    terminal.sees("<prompt>");
+    terminal.type_keys("PS1='<pro''mpt>'\r");
+    terminal.wait_for("<prompt>");
     terminal
 }
 
 /// Runs one command in the shell and returns its output.
 #[track_caller]
 fn run_command(terminal: &mut Terminal, command: &str) -> String {
-    terminal.types(&format!("{command}\r"));
-    terminal.sees("\r\n"); // the end of the echo
-    let output = terminal.sees("<prompt>").replace("\r\n", "\n");
+    terminal.type_keys(&format!("{command}\r"));
+    terminal.wait_for("\r\n"); // the end of the echo
+    let output = terminal.wait_for("<prompt>").replace("\r\n", "\n");
     let visible = output.replace("\x1b[?2004l", "").replace("\x1b[?2004h", "").replace('\r', "");
     visible.trim_end().to_owned()
 }
@@ -37,7 +37,7 @@ fn shell_in_a_box_has_its_own_terminal_of_the_callers_size() {
     assert_eq!(run_command(&mut terminal, "echo $TERM"), "xterm-256color");
     assert_eq!(run_command(&mut terminal, "ls /dev/pts"), "0  ptmx");
     assert_eq!(run_command(&mut terminal, "echo > /dev/tty && echo $?"), "\n0");
-    terminal.types("exit 3\r");
+    terminal.type_keys("exit 3\r");
     assert_eq!(terminal.end().0.code(), Some(3));
 }
 
@@ -52,37 +52,37 @@ fn shell_in_a_box_has_job_control() {
     run_command(&mut terminal, "cat &");
     assert!(run_command(&mut terminal, "wait %1; jobs").contains("Stopped"));
     continue_cat(&mut terminal);
-    terminal.types(CTRL_Z);
-    assert!(terminal.sees("<prompt>").contains("Stopped"));
+    terminal.type_keys(CTRL_Z);
+    assert!(terminal.wait_for("<prompt>").contains("Stopped"));
     continue_cat(&mut terminal);
-    terminal.types(CTRL_C);
-    terminal.sees("<prompt>");
+    terminal.type_keys(CTRL_C);
+    terminal.wait_for("<prompt>");
     assert_eq!(run_command(&mut terminal, "echo $?; jobs"), "130");
-    terminal.types(CTRL_D);
+    terminal.type_keys(CTRL_D);
     assert_eq!(terminal.end().0.code(), Some(0));
 }
 
 /// Continues a stopped `cat` in the foreground and waits until it echoes a line.
 fn continue_cat(terminal: &mut Terminal) {
-    terminal.types("fg\r");
-    terminal.sees("cat\r\n");
-    terminal.types("ping\r");
-    terminal.sees("ping\r\nping\r\n");
+    terminal.type_keys("fg\r");
+    terminal.wait_for("cat\r\n");
+    terminal.type_keys("ping\r");
+    terminal.wait_for("ping\r\nping\r\n");
 }
 
 #[test]
 fn terminal_resize_reaches_programs_in_the_box() {
     let lab = lab();
     let mut terminal = shell(&lab);
-    terminal.types(
+    terminal.type_keys(
         "python3 -qc 'import os, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH]); print(\"wai\" + \"ting\", flush=True)
 signal.sigwait([signal.SIGWINCH]); print(os.get_terminal_size())'\r",
     );
-    terminal.sees("waiting");
+    terminal.wait_for("waiting");
     terminal.resize(41, 132);
-    terminal.sees("columns=132, lines=41");
-    terminal.sees("<prompt>");
+    terminal.wait_for("columns=132, lines=41");
+    terminal.wait_for("<prompt>");
     assert_eq!(run_command(&mut terminal, "stty size"), "41 132");
 }
 
@@ -91,10 +91,10 @@ fn control_keys_send_signals_or_end_of_input_to_the_program() {
     let lab = lab();
     for (keys, code) in [(CTRL_C, Some(130)), (CTRL_D, Some(0)), ("\x1c", Some(131))] {
         let mut terminal = Terminal::start(lab.bash("echo rea''dy; exec cat"), 24, 80);
-        terminal.sees("ready\r\n"); // a key that is typed earlier reaches no process
-        terminal.types("there and back\r");
-        terminal.sees("there and back\r\nthere and back\r\n");
-        terminal.types(keys);
+        terminal.wait_for("ready\r\n"); // a key that is typed earlier reaches no process
+        terminal.type_keys("there and back\r");
+        terminal.wait_for("there and back\r\nthere and back\r\n");
+        terminal.type_keys(keys);
         assert_eq!(terminal.end().0.code(), code, "{keys:?}");
     }
 }
@@ -106,11 +106,11 @@ fn run_restores_the_terminal_settings_after_the_program_ends() {
         // The script waits for a key before and after the box, so that the settings can be read.
         let both = format!(r#"stty -g; read; "$BELLJAR" run -- bash -c '{script}'; stty -g; read"#);
         let mut terminal = Terminal::start(lab.program("bash").args(["-c", &both]), 24, 80);
-        let before = terminal.sees("\r\n");
+        let before = terminal.wait_for("\r\n");
         let settings = terminal.settings();
-        terminal.types("\r");
+        terminal.type_keys("\r");
         let rest = loop {
-            let line = terminal.sees("\r\n");
+            let line = terminal.wait_for("\r\n");
             if line.contains(&before) {
                 break line;
             }
@@ -119,7 +119,7 @@ fn run_restores_the_terminal_settings_after_the_program_ends() {
         assert_eq!(terminal.settings().local_modes, settings.local_modes, "{script}");
         assert_eq!(terminal.settings().input_modes, settings.input_modes, "{script}");
         assert_eq!(terminal.settings().output_modes, settings.output_modes, "{script}");
-        terminal.types("\r");
+        terminal.type_keys("\r");
         terminal.end();
     }
 }
@@ -165,8 +165,8 @@ fn closing_the_terminal_ends_all_processes_of_the_box() {
         24,
         80,
     );
-    terminal.sees("ready");
-    let family = Family::watch(terminal.pid());
-    terminal.hang_up();
-    assert!(family.is_gone() >= 2);
+    terminal.wait_for("ready");
+    let family = ProcessTree::watch(terminal.pid());
+    terminal.close_terminal();
+    assert!(family.wait_until_gone() >= 2);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use belljar_engine::error::ErrorKind;
 use belljar_model::{InForce, Layer, Reason};
-use belljar_testkit::{Family, cgroups_of, eventually, is_root, mounts_naming};
+use belljar_testkit::{ProcessTree, cgroups_of, eventually, is_root, mounts_naming};
 use serde_json::{Value, json};
 
 use crate::test_engine::{FinishedRun, TestEngine};
@@ -17,13 +17,13 @@ use crate::test_engine::{FinishedRun, TestEngine};
 #[track_caller]
 fn check_end(overrides: Value, script: &str, reason: Reason, code: u8) -> FinishedRun {
     let engine = TestEngine::new();
-    let family = Family::watch(i32::try_from(std::process::id()).unwrap());
+    let family = ProcessTree::watch(i32::try_from(std::process::id()).unwrap());
     let started = engine.start(&engine.spec(overrides, script)).unwrap();
-    assert!(family.look() >= 1, "the box has processes");
+    assert!(family.scan() >= 1, "the box has processes");
     let run = engine.supervise(started).unwrap();
     let actual = (run.result.reason, run.result.exit_code());
     assert_eq!(actual, (reason, code), "{}", run.stderr);
-    assert!(family.is_gone() >= 1);
+    assert!(family.wait_until_gone() >= 1);
     check_nothing_is_left(&engine);
     run
 }

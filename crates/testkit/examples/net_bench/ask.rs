@@ -20,10 +20,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::{Failure, HOST};
 
-/// The options of the command line.
+/// The command line options of the benchmark client.
 struct Options {
     path: String,
-    /// Address of the server; by default the address of its name.
+    /// IP address and port of the server; by default the address that its host name resolves to.
     connect: SocketAddr,
     ca: String,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -74,7 +74,7 @@ impl Options {
     }
 }
 
-/// Runs the client: one round per line of standard input.
+/// Runs the benchmark client: each line of standard input starts one round of requests.
 pub(crate) async fn ask(words: &[&str]) -> Result<(), Failure> {
     let options = Arc::new(Options::parse(words)?);
     let tls = TlsConnector::from(Arc::new(client_config(&options.ca)?));
@@ -108,9 +108,9 @@ fn client_config(ca: &str) -> Result<ClientConfig, Failure> {
     Ok(config)
 }
 
-/// The measurements of one connection.
+/// The measured requests of one connection.
 #[derive(Default)]
-struct Seen {
+struct Measurements {
     /// Duration of each request in microseconds.
     times: Vec<u64>,
     bytes: u64,
@@ -136,7 +136,7 @@ async fn round(
         .into_iter()
         .map(|sender| tokio::spawn(repeat_requests(sender, Arc::clone(options), started + length)))
         .collect();
-    let mut all = Seen::default();
+    let mut all = Measurements::default();
     for task in tasks {
         let mut seen = task.await??;
         all.times.append(&mut seen.times);
@@ -168,8 +168,8 @@ async fn repeat_requests(
     mut sender: SendRequest<Empty<Bytes>>,
     options: Arc<Options>,
     end: Instant,
-) -> Result<Seen, Failure> {
-    let mut seen = Seen::default();
+) -> Result<Measurements, Failure> {
+    let mut seen = Measurements::default();
     loop {
         let started = Instant::now();
         seen.bytes += one(&mut sender, &options).await?;
@@ -180,7 +180,7 @@ async fn repeat_requests(
     }
 }
 
-/// Makes one request and returns the length of the response body.
+/// Sends one HTTP request and returns the length of the response body.
 async fn one(sender: &mut SendRequest<Empty<Bytes>>, options: &Options) -> Result<u64, Failure> {
     sender.ready().await?;
     let response = sender.send_request(options.request()?).await?;

@@ -9,7 +9,7 @@
 mod ask;
 mod serve;
 
-/// Host name in the certificate of the server.
+/// The host name in the certificate of the benchmark server.
 const HOST: &str = "bench.example";
 
 fn main() -> Result<(), Failure> {

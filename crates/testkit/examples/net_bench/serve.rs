@@ -24,10 +24,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::{Failure, HOST};
 
 const MIB: u64 = 1 << 20;
-/// Size of the pieces in which a body is sent.
+/// The size of the chunks in which a response body is sent.
 const PIECE: u64 = 256 * 1024;
 
-/// Runs the server until the process is killed.
+/// Runs the benchmark server until the process is killed.
 pub(crate) async fn serve(dir: &str) -> Result<(), Failure> {
     let tls = TlsAcceptor::from(Arc::new(identity(Path::new(dir))?));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -41,7 +41,7 @@ pub(crate) async fn serve(dir: &str) -> Result<(), Failure> {
     }
 }
 
-/// Creates a certificate for [`HOST`] and writes its authority to `ca.pem`.
+/// Creates a certificate for [`HOST`] and writes the certificate of its authority to `ca.pem`.
 fn identity(dir: &Path) -> Result<ServerConfig, Failure> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -94,7 +94,7 @@ fn answer(request: &Request<Incoming>, pieces: Pieces) -> Response<BoxBody<Bytes
     response
 }
 
-/// Incompressible pseudorandom bytes, the same in each run.
+/// A block of incompressible pseudorandom bytes, the same in each run.
 #[derive(Clone)]
 struct Pieces(Bytes);
 
@@ -111,7 +111,7 @@ impl Pieces {
     }
 }
 
-/// A body that repeats the same piece.
+/// A response body that repeats the same block of bytes.
 struct Repeated {
     pieces: Pieces,
     left: u64,

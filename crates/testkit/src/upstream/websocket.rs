@@ -4,7 +4,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::Received;
 
-/// Serves one connection: passes the request head to `keep` and echoes messages.
+/// Serves one WebSocket connection: passes the request head to `keep`, then echoes messages.
 pub(super) async fn serve<S>(mut stream: S, mut keep: impl FnMut(Received)) -> std::io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -32,7 +32,7 @@ where
     }
 }
 
-/// Sends one frame without a mask.
+/// Sends one WebSocket frame without a mask.
 async fn frame<S: AsyncWrite + Unpin>(
     stream: &mut S,
     first: u8,
@@ -44,7 +44,7 @@ async fn frame<S: AsyncWrite + Unpin>(
     stream.flush().await
 }
 
-/// Reads one frame of the client and removes its mask.
+/// Reads one WebSocket frame of the client and removes its mask.
 async fn unmasked<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
     let mut head = [0; 6];
     stream.read_exact(&mut head).await?;
@@ -56,7 +56,7 @@ async fn unmasked<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u
     Ok(text)
 }
 
-/// Parses the head of a request.
+/// Parses the head of an HTTP request.
 fn parse(head: &str) -> Received {
     let mut lines = head.lines();
     let mut first = lines.next().unwrap_or_default().split(' ').map(str::to_owned);

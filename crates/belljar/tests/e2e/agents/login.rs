@@ -85,7 +85,7 @@ fn b20_box_uses_an_agent_login_without_having_its_tokens() {
     assert!(ledger.contains("secret.set") && refresh.found_in(ledger.as_bytes()).is_none());
     lab.belljar(["agent", "login", "gemini"])
         .run()
-        .complains(2, "no login that Belljar can import");
+        .fails_with(2, "no login that Belljar can import");
 }
 
 /// Starts a server that accepts each refresh token once and responds with the next one.

@@ -77,7 +77,7 @@ fn c08_project_config_can_add_only_deny_permissions() {
     {
         lab.write("belljar.toml", format!("[permissions]\n{text}\n"));
         let up = lab.belljar(["up", "task", "--", "true"]).run();
-        up.complains(2, "a project may only set `deny`");
+        up.fails_with(2, "a project may only set `deny`");
     }
     lab.write("belljar.toml", "[permissions]\ndeny = [\"Read(/secret)\"]\n");
     lab.write("secret", "hunter2");
@@ -111,7 +111,7 @@ fn g10_policy_explain_shows_which_component_enforces_each_permission() {
     assert!(text.contains("the agent does not know it"), "{text}");
     lab.belljar(["policy", "explain", "--template", "x"])
         .run()
-        .complains(2, "unknown template \"x\"");
+        .fails_with(2, "unknown template \"x\"");
     // A Bash rule is only advice: another command has the same effect.
     lab.configure("[permissions]\ndeny = [\"Bash(rm *)\"]\n");
     lab.write("victim", "x");
@@ -148,7 +148,7 @@ fn c01_direct_mode_rereads_permissions_before_it_applies_changes() {
             "mkdir kept; echo new > kept/file; echo fine > added; echo ready; read -r line";
         let run = lab.belljar(["run", "--mode", "direct", "--", "sh", "-c", script]);
         let run = run.open_input().start();
-        run.says("ready");
+        run.wait_for_output("ready");
         lab.configure(rules);
         let ended = run.wait();
         assert!(lab.workspace().join("added").exists(), "control: {}", ended.err());

@@ -75,7 +75,7 @@ fn a03_broker_refuses_and_records_names_that_resolve_to_private_addresses() {
             assert_denied(&lab, name, "private-address");
         }
         let queries =
-            |kind| server.asked().iter().filter(|it| **it == (name.clone(), kind)).count();
+            |kind| server.queries().iter().filter(|it| **it == (name.clone(), kind)).count();
         assert_eq!((queries(A), queries(AAAA)), (1, 1), "{name}");
     }
     assert_eq!(wire.connections(), 1, "only the connection of the control");
@@ -106,7 +106,7 @@ fn a04_broker_refuses_dns_rebinding_to_a_private_address() {
     assert_eq!(results[1]["belljar"], "upstream", "{results}");
     assert_eq!(results[2]["belljar"], "private-address", "{results}");
     assert_eq!(results[3]["belljar"], "private-address", "{results}");
-    let queries = server.asked();
+    let queries = server.queries();
     for kind in [A, AAAA] {
         assert_eq!(queries.iter().filter(|(_, it)| *it == kind).count(), 3, "{queries:?}");
     }

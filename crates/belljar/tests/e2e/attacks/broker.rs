@@ -51,7 +51,7 @@ fn a29_broker_has_no_socket_that_host_processes_can_connect_to() {
     let lab = lab_with_rules(&authority, &[rule("api.example.com", wire.address(), "")]);
     let script = "print(fetch('https://api.example.com/')['status'], flush=True)\ninput()";
     let live = python_in_box(&lab, script).open_input().start();
-    live.says("200");
+    live.wait_for_output("200");
     let own = i32::try_from(std::process::id()).unwrap();
     assert!(
         !listening_sockets(own).is_empty(),
@@ -82,9 +82,9 @@ fn a30_b14_placeholder_of_one_run_is_refused_in_another_run() {
          sys.stdin.read()\nprint(ask(token))"
     );
     let live = python_in_box(&lab, &first).open_input().start();
-    live.says("[200, None]\n");
+    live.wait_for_output("[200, None]\n");
     let second = format!("{ask}print_json([ask(os.environ['TOKEN']), ask(input())])");
-    let seen = live.heard();
+    let seen = live.output();
     let placeholder = seen.split(' ').next().unwrap().to_owned();
     assert!(placeholder.starts_with("ghp_") && placeholder.len() == 40, "{seen}");
     let both = parse_output(&python_in_box(&lab, &second).input(format!("{placeholder}\n")).run());
@@ -119,7 +119,7 @@ fn a31_settings_that_would_turn_off_enforcement_are_refused() {
         assert_eq!(run("", key).code(), 2, "{key}");
     }
     lab.configure("[template.default]\nnet = \"audit\"\n");
-    lab.bash("true").run().complains(2, "net");
+    lab.bash("true").run().fails_with(2, "net");
     lab.configure("");
     for flag in ["--audit", "--no-enforce", "--dry-run", "--permissive", "--net=audit"] {
         assert_eq!(lab.belljar(["run", flag, "--", "true"]).run().code(), 2, "{flag}");
@@ -206,7 +206,7 @@ for stream in streams: stream.send(b"m")
 print_json([before, during, took < 10, ask(), fetch("https://other.example.com/", dial="203.0.113.7")["status"]])
 "#;
     assert_eq!(run_script(&lab, script), json!([200, 200, true, 200, "tls"]));
-    assert_eq!((wire.requests().len(), wire.rest().len()), (3, 0));
+    assert_eq!((wire.requests().len(), wire.incomplete_requests().len()), (3, 0));
     assert_denied(&lab, "other.example.com", "no-rule");
 }
 
@@ -239,7 +239,7 @@ for stream in streams: stream.close()
 print_json([before, retry_until_ok(ask)])
 "#;
     let live = python_in_box(&lab, script).open_input().start();
-    live.says("full");
+    live.wait_for_output("full");
     let status = fs::read_to_string(format!("/proc/{}/status", broker_pid(live.pid()))).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();

@@ -67,7 +67,11 @@ print_json({{
     assert!(tunnel.len() == 20 && tunnel.iter().all(|it| *it == json!([3, 0])), "{results}");
     assert_eq!(results["tunnel, by tcp"], json!([[3, 0], [3, 0], [3, 0]]));
     assert_eq!(results["below the allowed"], json!([3, 0]));
-    assert_eq!(server.asked(), [], "an allowed name is resolved only when the box connects to it");
+    assert_eq!(
+        server.queries(),
+        [],
+        "an allowed name is resolved only when the box connects to it"
+    );
     let name = results["name"].as_str().unwrap();
     let names = ledger_events(&lab, "dns.decided");
     let is_denied = |it: &&Value| it["name"] == name && it["verdict"] == "deny";
@@ -79,7 +83,7 @@ print_json({{
     // Control: the broker resolves names with that name server, which records the queries.
     let script = "print_json(fetch('https://api.example.com/')['belljar'])";
     assert_eq!(parse_output(&python_in_box(&lab, script).run()), "upstream");
-    let mut queries = server.asked();
+    let mut queries = server.queries();
     queries.sort();
     assert_eq!(queries, [A, AAAA].map(|kind| ("api.example.com".to_owned(), kind)));
 }
@@ -140,6 +144,6 @@ print_json({
         assert_denied(&lab, host, "hidden-dns");
     }
     assert_denied(&lab, "9.9.9.9", "malformed");
-    let queries = server.asked();
+    let queries = server.queries();
     assert!(queries.iter().all(|(name, _)| name == "public.example.net"), "{queries:?}");
 }

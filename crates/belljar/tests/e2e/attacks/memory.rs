@@ -109,7 +109,7 @@ sys.stdin.read()
     lab.write("kit.py", KIT);
     let run = lab.belljar(["run", "--record", "bodies", "--", "/usr/bin/python3", "-c"]);
     let live = run.arg(format!("from kit import *\n{script}")).open_input().start();
-    live.says("[200, 200] 403");
+    live.wait_for_output("[200, 200] 403");
     assert!(
         api.received().iter().all(|it| it.header("authorization").unwrap().contains(SECRET_VALUE))
     );
@@ -174,7 +174,7 @@ sys.stdin.read()
 "#;
     let run = lab.belljar(["run", "--", "/usr/bin/python3", "-c", script]);
     let live = run.open_input().start();
-    live.says("got 200");
+    live.wait_for_output("got 200");
     assert_ne!(fs::read(lab.state().join("vault/token.sealed")).unwrap(), old);
     let broker = broker_pid(live.pid());
     let processes: Vec<i32> = descendants(live.pid()).into_iter().map(|(pid, _)| pid).collect();

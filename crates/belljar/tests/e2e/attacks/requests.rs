@@ -88,7 +88,7 @@ print_json({
     });
     assert_eq!(run_script(&lab, script), expect);
     assert_eq!((wire.requests().len(), plain.requests().len()), (2, 2));
-    assert!(wire.rest().is_empty() && plain.rest().is_empty());
+    assert!(wire.incomplete_requests().is_empty() && plain.incomplete_requests().is_empty());
     assert_denied(&lab, "other.example.com", "no-rule");
     assert_denied(&lab, "other.example.com", "misdirected");
     assert_denied(&lab, "plain.example.com", "misdirected");

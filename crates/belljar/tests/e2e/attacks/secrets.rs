@@ -154,7 +154,7 @@ print_json([ask("https://api.example.com/"), fetch("http://api.example.com/contr
                 "[template.default]\nnet = \"restricted\"\nsecrets = [\"token\"]\n{wrong}{declared}"
             ),
         );
-        lab.bash("true").run().complains(2, "secrets");
+        lab.bash("true").run().fails_with(2, "secrets");
     }
 }
 
@@ -209,7 +209,7 @@ fn b21_config_file_in_the_workspace_cannot_add_rules_or_secrets() {
     ];
     for text in looser {
         lab.write("belljar.toml", text);
-        lab.bash("true").run().complains(2, "belljar.toml");
+        lab.bash("true").run().fails_with(2, "belljar.toml");
     }
     std::fs::remove_file(lab.workspace().join("belljar.toml")).unwrap();
     // A config file that the box writes has no effect, neither on this run nor on the next.

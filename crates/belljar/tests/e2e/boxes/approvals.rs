@@ -30,7 +30,7 @@ impl<'a> ScriptBox<'a> {
     }
 
     /// Starts a script in the box and returns its number.
-    pub(super) fn begin(&self, script: &str) -> usize {
+    pub(super) fn start_script(&self, script: &str) -> usize {
         let at = self.started.replace(self.started.get() + 1);
         let home = self.lab.state().join("boxes").join(self.name).join("home");
         fs::write(home.join("next"), format!("{script}\n")).unwrap();
@@ -56,7 +56,7 @@ impl<'a> ScriptBox<'a> {
     /// Runs a script in the box and returns its output.
     #[track_caller]
     pub(super) fn run(&self, script: &str) -> String {
-        self.output(self.begin(script))
+        self.output(self.start_script(script))
     }
 
     /// Removes all scripts and counts from zero again, for the next start of the box.
@@ -122,10 +122,10 @@ fn curl(path: &str) -> String {
 fn g03_approval_allows_exactly_one_request() {
     let (lab, upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
-    let first = sandbox.begin(&curl("/a?key=value"));
+    let first = sandbox.start_script(&curl("/a?key=value"));
     let requests = wait_for_requests(&lab, 1);
     assert_eq!(requests[0].1, "GET https://api.example.com/a?(9 bytes)");
-    let second = sandbox.begin(&curl("/b"));
+    let second = sandbox.start_script(&curl("/b"));
     let requests = wait_for_requests(&lab, 2);
     assert_eq!(requests[1].1, "GET https://api.example.com/b");
     assert!(upstream.received().is_empty(), "no request is sent before its approval");
@@ -135,9 +135,9 @@ fn g03_approval_allows_exactly_one_request() {
     assert_eq!(upstream.received().len(), 1);
     assert!(!sandbox.is_done(second), "one approval does not allow another request");
     // A repeated request needs another approval; the first approval is used up.
-    let third = sandbox.begin(&curl("/a?key=value"));
+    let third = sandbox.start_script(&curl("/a?key=value"));
     let again = wait_for_requests(&lab, 2);
-    lab.belljar(["approve", &requests[0].0]).run().complains(2, "waits for an answer");
+    lab.belljar(["approve", &requests[0].0]).run().fails_with(2, "waits for an answer");
     assert!(!sandbox.is_done(third));
 
     lab.belljar(["approve", "--deny", &again[0].0, &again[1].0]).succeed();
@@ -161,7 +161,7 @@ fn approval_request_names_the_secret_and_closes_when_the_program_gives_up() {
     let (lab, upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
     let post = "curl -sS -d body -H \"authorization: Bearer $TOKEN\" https://api.example.com/p";
-    let sent = sandbox.begin(post);
+    let sent = sandbox.start_script(post);
     let (id, text) = wait_for_requests(&lab, 1).remove(0);
     assert_eq!(text, "POST https://api.example.com/p with the secret token");
     assert_eq!(waiting(&lab)[0]["secret"], "token");
@@ -170,7 +170,7 @@ fn approval_request_names_the_secret_and_closes_when_the_program_gives_up() {
     let [received] = &upstream.received()[..] else { panic!("one request") };
     assert_eq!(received.header("authorization"), Some(format!("Bearer {SECRET_VALUE}").as_str()));
 
-    let gone = sandbox.begin("curl -sS -m 1 https://api.example.com/late; echo $?");
+    let gone = sandbox.start_script("curl -sS -m 1 https://api.example.com/late; echo $?");
     wait_for_requests(&lab, 1);
     assert!(sandbox.output(gone).ends_with("28"), "curl gave up");
     wait_for_requests(&lab, 0);
@@ -201,7 +201,7 @@ fn g06_request_is_denied_when_no_approval_arrives_in_time() {
     for bad in ["0s", "2h", "none"] {
         let text = format!("[template.default]\nask-timeout = \"{bad}\"\n");
         lab.configure(&text);
-        lab.bash("true").run().complains(2, "ask-timeout");
+        lab.bash("true").run().fails_with(2, "ask-timeout");
     }
 }
 
@@ -222,7 +222,7 @@ fn g08_tcp_connections_need_approval_and_open_requests_are_limited() {
         stream.write_all(b"hello\n").unwrap();
         listener
     });
-    let first = sandbox.begin(&connect);
+    let first = sandbox.start_script(&connect);
     let (id, text) = wait_for_requests(&lab, 1).remove(0);
     assert_eq!(text, "TCP tcp://db.example.com:5432");
     lab.belljar(["approve", &id]).succeed();
@@ -231,7 +231,7 @@ fn g08_tcp_connections_need_approval_and_open_requests_are_limited() {
     // Of 80 requests at once, 64 wait for approval and the others are denied.
     let flood =
         "for i in $(seq 80); do (exec 3<>/dev/tcp/db.example.com/5432; cat <&3) & done; wait";
-    sandbox.begin(&format!("bash -c '{flood}'"));
+    sandbox.start_script(&format!("bash -c '{flood}'"));
     eventually("64 requests wait for approval", || waiting(&lab).len() == 64);
     eventually("the other 16 requests are denied", || {
         let decided = ledger_events(&lab, "request.decided");
@@ -256,13 +256,13 @@ fn approve_records_who_answered_in_the_ledger_and_in_the_store() {
     let (lab, upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
     let user = format!("user:{}", rustix::process::getuid().as_raw());
-    let first = sandbox.begin(&curl("/a"));
+    let first = sandbox.start_script(&curl("/a"));
     let (id, _) = wait_for_requests(&lab, 1).remove(0);
     lab.belljar(["approve", &id]).succeed();
     let already = format!("already answered by {user}");
-    lab.belljar(["approve", "--deny", &id]).run().complains(2, &already);
+    lab.belljar(["approve", "--deny", &id]).run().fails_with(2, &already);
     assert!(sandbox.output(first).ends_with("200"));
-    let second = sandbox.begin(&curl("/b"));
+    let second = sandbox.start_script(&curl("/b"));
     let (id, _) = wait_for_requests(&lab, 1).remove(0);
     lab.belljar(["approve", "--deny", &id]).succeed();
     assert!(sandbox.output(second).ends_with("403"));
@@ -288,7 +288,7 @@ fn approve_records_who_answered_in_the_ledger_and_in_the_store() {
 fn concurrent_answers_to_one_approval_request_have_one_winner() {
     let (lab, _upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
-    let at = sandbox.begin(&curl("/a"));
+    let at = sandbox.start_script(&curl("/a"));
     let (id, _) = wait_for_requests(&lab, 1).remove(0);
     let answers = [vec!["approve", "--json", &id], vec!["approve", "--json", &id, "--deny"]];
     let answer = |args: &[&str]| {
@@ -315,7 +315,7 @@ fn concurrent_answers_to_one_approval_request_have_one_winner() {
 fn approval_request_of_a_killed_box_is_closed_as_gone() {
     let (lab, upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
-    sandbox.begin(&curl("/a"));
+    sandbox.start_script(&curl("/a"));
     let (id, _) = wait_for_requests(&lab, 1).remove(0);
     let pid = rustix::process::Pid::from_raw(supervisor_pid(&lab, "one")).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -324,14 +324,14 @@ fn approval_request_of_a_killed_box_is_closed_as_gone() {
     let listed = lab.belljar(["approve"]).run();
     assert!(listed.err().contains("one:1: closed") && listed.out().is_empty(), "{}", listed.err());
     assert_eq!(all_requests(&lab)[0]["state"], "gone");
-    lab.belljar(["approve", &id]).run().complains(2, "not running any more");
+    lab.belljar(["approve", &id]).run().fails_with(2, "not running any more");
     let refused = ledger_events(&lab, "approval.refused");
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert_eq!(refused[0]["fields"]["why"], "gone");
     // After the next start the same id names another request.
     lab.belljar(["start", "one"]).succeed();
     sandbox.reset();
-    sandbox.begin(&curl("/b"));
+    sandbox.start_script(&curl("/b"));
     let again = wait_for_requests(&lab, 1);
     assert_eq!(again[0].0, id);
     lab.belljar(["approve", &id]).succeed();
@@ -343,13 +343,13 @@ fn approval_request_of_a_killed_box_is_closed_as_gone() {
 fn approve_refuses_when_the_stored_request_was_modified() {
     let (lab, upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
-    let at = sandbox.begin(&curl("/a"));
+    let at = sandbox.start_script(&curl("/a"));
     let (id, text) = wait_for_requests(&lab, 1).remove(0);
     let dir = lab.state().join("approvals");
     let file = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
     let written = fs::read_to_string(&file).unwrap();
     fs::write(&file, written.replace(&text, "GET https://api.example.com/harmless")).unwrap();
-    lab.belljar(["approve", &id]).run().complains(1, "digest");
+    lab.belljar(["approve", &id]).run().fails_with(1, "digest");
     assert_eq!(all_requests(&lab)[0]["state"], "damaged");
     assert!(!sandbox.is_done(at) && upstream.received().is_empty());
     fs::write(&file, written).unwrap();

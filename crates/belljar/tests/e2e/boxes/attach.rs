@@ -34,7 +34,7 @@ impl Viewer {
     fn screen(&mut self) -> vt100::Screen {
         let size = |count| NonZeroU16::new(count).expect("a size");
         let mut shown = vt100::Parser::new(size(self.rows), size(self.columns), 0);
-        shown.process(self.terminal.look());
+        shown.process(self.terminal.read_available());
         shown.screen().clone()
     }
 
@@ -53,7 +53,7 @@ impl Viewer {
     /// Two single quotes inside a word of the command keep the typed text different from the output.
     #[track_caller]
     fn runs(&mut self, command: &str, output: &str) {
-        self.terminal.types(&format!("{command}\r"));
+        self.terminal.type_keys(&format!("{command}\r"));
         self.shows(output);
     }
 
@@ -68,7 +68,7 @@ impl Viewer {
     /// Types the detach key and returns all output, after checking that the command succeeded.
     #[track_caller]
     fn detaches(mut self) -> String {
-        self.terminal.types(DETACH);
+        self.terminal.type_keys(DETACH);
         let (status, all) = self.terminal.end();
         let all = String::from_utf8_lossy(&all).into_owned();
         assert_eq!(status.code(), Some(0), "{all:?}");
@@ -135,8 +135,8 @@ fn attach_read_only_ignores_typed_keys() {
     let mut watcher = Viewer::with(&lab, &["attach", "task", "--read-only"], 24, 80);
     typist.runs("echo se''en", "seen");
     watcher.shows("seen");
-    watcher.terminal.types("echo ty''ped\r");
-    watcher.terminal.types(CTRL_C);
+    watcher.terminal.type_keys("echo ty''ped\r");
+    watcher.terminal.type_keys(CTRL_C);
     typist.runs("echo aft''er", "after");
     watcher.shows("after");
     assert!(!watcher.screen().contents().contains("typed"));
@@ -153,16 +153,16 @@ fn attach_passes_keys_to_the_program_until_the_detach_keys_are_typed() {
     viewer.runs(r"PS1='<\#>'", "<2>");
     viewer.runs("echo rea''dy; cat", "ready");
     viewer.runs("there and ba''ck", "there and ba''ck\nthere and ba''ck"); // cat reads the keyboard
-    viewer.terminal.types(CTRL_C);
+    viewer.terminal.type_keys(CTRL_C);
     viewer.shows("<3>"); // keys before the prompt would be discarded
     viewer.runs("echo sta''tus $?", "status 130");
     // The default detach key and an incomplete sequence of detach keys reach the program.
-    viewer.terminal.types("\x16\x1d");
+    viewer.terminal.type_keys("\x16\x1d");
     viewer.shows("^]");
-    viewer.terminal.types("\x10");
-    viewer.terminal.types("\x10\x11");
+    viewer.terminal.type_keys("\x10");
+    viewer.terminal.type_keys("\x10\x11");
     assert_eq!(viewer.terminal.end().0.code(), Some(0));
-    lab.belljar(["attach", "task", "--detach-keys", "escape"]).run().complains(2, "detach-keys");
+    lab.belljar(["attach", "task", "--detach-keys", "escape"]).run().fails_with(2, "detach-keys");
 }
 
 #[test]
@@ -171,16 +171,16 @@ fn attach_returns_the_exit_code_of_the_box_and_restores_the_terminal() {
     up_with_shell(&lab, "task");
     let script = r#"stty -g; "$BELLJAR" attach task; echo "code $?"; stty -g; read"#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
-    let before = terminal.sees("\r\n");
-    terminal.sees("\x1b[?1049h");
-    terminal.types("exit 3\r");
-    terminal.sees("\x1b[?1049l");
-    terminal.sees("box task stopped");
-    terminal.sees("code 3\r\n");
-    assert_eq!(terminal.sees("\r\n"), before, "the settings of the terminal");
-    terminal.types("\r");
+    let before = terminal.wait_for("\r\n");
+    terminal.wait_for("\x1b[?1049h");
+    terminal.type_keys("exit 3\r");
+    terminal.wait_for("\x1b[?1049l");
+    terminal.wait_for("box task stopped");
+    terminal.wait_for("code 3\r\n");
+    assert_eq!(terminal.wait_for("\r\n"), before, "the settings of the terminal");
+    terminal.type_keys("\r");
     terminal.end();
-    lab.belljar(["attach", "task"]).run().complains(2, "attach needs a terminal");
+    lab.belljar(["attach", "task"]).run().fails_with(2, "attach needs a terminal");
     let refused = Viewer::attach(&lab, "task", 24, 80).terminal.end();
     assert_eq!(refused.0.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.1).contains("belljar start task"));
@@ -203,7 +203,7 @@ fn d18_attach_and_logs_send_no_hostile_control_sequences_to_the_terminal() {
     lab.belljar(["up", "task", "--", "bash", "-c", &script]).succeed();
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
     viewer.shows("done");
-    let all = viewer.terminal.look().to_vec();
+    let all = viewer.terminal.read_available().to_vec();
     let has = |needle: &[u8]| all.windows(needle.len()).any(|window| window == needle);
     for needle in [&b"\x1b]"[..], b"\x1bP", b"\x1b_", b"\x9b", b"[6n", b"[>c", b"[21t", b"1004"] {
         assert!(
@@ -251,11 +251,11 @@ fn d16_stopped_viewer_does_not_block_the_box_or_other_viewers() {
     lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
     let mut stopped = Viewer::attach(&lab, "task", 24, 80);
     let mut awake = Viewer::attach(&lab, "task", 24, 80);
-    awake.terminal.types("x");
+    awake.terminal.type_keys("x");
     stopped.shows("x");
     let pid = Pid::from_raw(stopped.terminal.pid()).unwrap();
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
-    awake.terminal.types("\r");
+    awake.terminal.type_keys("\r");
     awake.shows("done");
     assert_eq!(state(&lab, "task"), "running", "the supervisor answers other commands");
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
@@ -277,7 +277,7 @@ fn d16_program_that_reads_no_input_does_not_block_viewers_or_stop() {
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
     viewer.shows("ready");
     for _ in 0..64 {
-        viewer.terminal.types(&"k".repeat(8192));
+        viewer.terminal.type_keys(&"k".repeat(8192));
     }
     let mut other = Viewer::attach(&lab, "task", 24, 80);
     other.shows("ready");
@@ -299,7 +299,7 @@ fn killed_viewer_does_not_affect_the_box_or_later_viewers() {
     let mut two = Viewer::attach(&lab, "task", 30, 100);
     two.has_size("30 100");
     // Closing the window of a viewer has the same effect.
-    two.terminal.hang_up();
+    two.terminal.close_terminal();
     let mut three = Viewer::attach(&lab, "task", 25, 90);
     three.has_size("25 90");
     three.detaches();
@@ -315,7 +315,7 @@ fn killed_screen_process_is_replaced_while_the_box_keeps_running() {
     rustix::process::kill_process(Pid::from_raw(screen).unwrap(), Signal::KILL).unwrap();
     // Output that the box wrote in that moment is lost on the screen, but not in the log.
     eventually("a new screen process shows output", || {
-        viewer.terminal.types("echo aft''er\r");
+        viewer.terminal.type_keys("echo aft''er\r");
         viewer.screen().contents().contains("after")
     });
     assert_ne!(descendant_pid(supervisor_pid(&lab, "task"), "belljar-screen"), screen);
@@ -353,7 +353,7 @@ fn attach_scrolls_back_to_earlier_lines_with_alt_page_up() {
     viewer.runs("seq -f 'line %''g' 200", "line 200");
     assert!(!viewer.screen().contents().contains("line 150\n"));
     for _ in 0..4 {
-        viewer.terminal.types("\x1b[5;3~"); // Alt and Page Up
+        viewer.terminal.type_keys("\x1b[5;3~"); // Alt and Page Up
         viewer.shows("/"); // the mark of the scroll position
     }
     viewer.shows("line 150\n");

@@ -95,7 +95,7 @@ fn down_refuses_to_discard_unapplied_changes_and_restore_brings_a_box_back() {
     let before = box_contents(&box_dir(&lab, "task"));
     let diff = lab.belljar(["diff", "task"]).succeed();
     let refused = lab.belljar(["down", "task"]).run();
-    refused.complains(2, "--discard-work");
+    refused.fails_with(2, "--discard-work");
     for path in ["added", "changed", "belljar apply task", "belljar diff task"] {
         assert!(refused.err().contains(path), "{}", refused.err());
     }
@@ -103,7 +103,7 @@ fn down_refuses_to_discard_unapplied_changes_and_restore_brings_a_box_back() {
 
     lab.belljar(["down", "--discard-work", "task"]).succeed();
     assert_eq!(lab.boxes(), Vec::<String>::new());
-    lab.belljar(["diff", "task"]).run().complains(2, "task");
+    lab.belljar(["diff", "task"]).run().fails_with(2, "task");
     let kept = trash_entries(&lab);
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!((&kept[0]["name"], &kept[0]["what"]), (&"task".into(), &"box".into()));
@@ -111,7 +111,7 @@ fn down_refuses_to_discard_unapplied_changes_and_restore_brings_a_box_back() {
 
     // While another box has the name, the removed box can be restored under a new name.
     up(&lab, "task", "true");
-    lab.belljar(["restore", "task"]).run().complains(2, "--as");
+    lab.belljar(["restore", "task"]).run().fails_with(2, "--as");
     lab.belljar(["restore", "task", "--as", "old"]).succeed();
     assert_eq!(box_contents(&box_dir(&lab, "old")), before, "every byte is restored");
     assert_eq!(lab.belljar(["diff", "old"]).succeed(), diff);
@@ -130,12 +130,12 @@ fn down_refuses_to_discard_unapplied_changes_and_restore_brings_a_box_back() {
 fn down_does_not_stop_a_running_box_that_has_unapplied_changes() {
     let lab = lab();
     up(&lab, "task", "echo new > added");
-    lab.belljar(["down", "task"]).run().complains(2, "added");
+    lab.belljar(["down", "task"]).run().fails_with(2, "added");
     assert_eq!(state(&lab, "task"), "running");
     let live = lab.belljar(["diff", "task"]).succeed();
     assert!(live.contains("+new"), "diff shows changes of a running box: {live}");
-    lab.belljar(["apply", "task", "--yes"]).run().complains(2, "belljar stop task");
-    lab.belljar(["discard", "task", "--discard-work"]).run().complains(2, "belljar stop task");
+    lab.belljar(["apply", "task", "--yes"]).run().fails_with(2, "belljar stop task");
+    lab.belljar(["discard", "task", "--discard-work"]).run().fails_with(2, "belljar stop task");
     lab.belljar(["down", "task", "--discard-work"]).succeed();
     lab.belljar(["restore", "task"]).succeed();
     assert_eq!(state(&lab, "task"), "stopped");
@@ -149,7 +149,7 @@ fn discard_requires_discard_work_and_restore_undoes_it() {
     create_stopped_box(&lab, "task");
     let before = box_contents(&box_dir(&lab, "task"));
     let diff = lab.belljar(["diff", "task"]).succeed();
-    lab.belljar(["discard", "task", "--yes"]).run().complains(2, "--discard-work");
+    lab.belljar(["discard", "task", "--yes"]).run().fails_with(2, "--discard-work");
     assert_eq!(box_contents(&box_dir(&lab, "task")), before);
     lab.belljar(["discard", "task", "--discard-work"]).succeed();
     let after = box_contents(&box_dir(&lab, "task"));
@@ -196,7 +196,7 @@ fn apply_refuses_when_the_host_changed_a_file_between_two_runs() {
     lab.write("go", "");
     run_again(&lab, "task");
     let refused = lab.belljar(["apply", "task", "--yes"]).run();
-    refused.complains(1, "both");
+    refused.fails_with(1, "both");
     assert!(!refused.err().contains("later"), "the box had read that version: {}", refused.err());
     assert_eq!(fs::read_to_string(lab.workspace().join("both")).unwrap(), "the host's\n");
     lab.belljar(["apply", "task", "--yes", "--ours", "both"]).succeed();
@@ -210,8 +210,8 @@ fn down_and_start_refuse_when_the_workspace_directory_was_replaced() {
     lab.belljar(["stop", "--now", "task"]).succeed();
     fs::rename(lab.workspace(), lab.dir().join("elsewhere")).unwrap();
     fs::create_dir(lab.workspace()).unwrap();
-    lab.belljar(["down", "task"]).run().complains(2, "cannot be read");
-    lab.belljar(["start", "task"]).run().complains(125, "another directory");
+    lab.belljar(["down", "task"]).run().fails_with(2, "cannot be read");
+    lab.belljar(["start", "task"]).run().fails_with(125, "another directory");
     fs::remove_dir(lab.workspace()).unwrap();
     fs::rename(lab.dir().join("elsewhere"), lab.workspace()).unwrap();
     lab.belljar(["apply", "task", "--yes"]).succeed();
@@ -238,7 +238,7 @@ fn start_refuses_when_the_run_record_is_damaged_and_keeps_the_changes() {
     let before = box_contents(&dir);
     let record = fs::read(dir.join("run.json")).unwrap();
     fs::write(dir.join("run.json"), "").unwrap();
-    lab.belljar(["start", "task"]).run().complains(125, "missing or damaged");
+    lab.belljar(["start", "task"]).run().fails_with(125, "missing or damaged");
     assert_eq!(box_contents(&dir), before);
     // Control: with an undamaged record the box starts.
     fs::write(dir.join("run.json"), record).unwrap();
@@ -257,7 +257,7 @@ fn start_that_fails_before_the_box_is_built_keeps_the_record_of_the_last_run() {
     let config = lab.home().join(".config/belljar");
     fs::create_dir_all(&config).unwrap();
     fs::write(config.join("belljar.toml"), proxy).unwrap();
-    lab.belljar(["start", "task"]).run().complains(125, "no-such-host.invalid");
+    lab.belljar(["start", "task"]).run().fails_with(125, "no-such-host.invalid");
     assert_eq!(fs::read_to_string(dir.join("run.json")).unwrap(), before);
     // Control: without the proxy the box starts and writes a new record.
     fs::remove_file(config.join("belljar.toml")).unwrap();

@@ -49,13 +49,13 @@ fn apply_creates_a_branch_from_a_clone_and_then_down_is_allowed() {
     for line in ["+two", "+new", "second"] {
         assert!(diff.contains(line), "{line} in {diff}");
     }
-    lab.belljar(["down", "task"]).run().complains(2, "2 commits");
+    lab.belljar(["down", "task"]).run().fails_with(2, "2 commits");
     lab.belljar(["apply", "task", "--yes", "--branch"]).succeed();
     assert_eq!(git(&lab, &["show", "belljar/task:file"]), "one\ntwo");
     assert_eq!(git(&lab, &["show", "belljar/task:added"]), "new");
     lab.belljar(["apply", "task", "--yes", "--branch", "other"]).succeed();
     assert_eq!(git(&lab, &["show", "other:added"]), "new");
-    lab.belljar(["apply", "task", "--yes", "--branch", "main"]).run().complains(2, "checked out");
+    lab.belljar(["apply", "task", "--yes", "--branch", "main"]).run().fails_with(2, "checked out");
     assert_eq!(git(&lab, &["rev-parse", "HEAD"]), before, "the checked-out branch is unchanged");
     assert_eq!(git(&lab, &["status", "--porcelain"]), "");
     assert_eq!(fs::read_to_string(lab.workspace().join("file")).unwrap(), "one\n");
@@ -75,8 +75,8 @@ fn discard_recreates_a_clone_and_restore_brings_its_work_back() {
         "test -e added || { echo two >> file; git commit -qam second; echo new > added; }",
     );
     let diff = lab.belljar(["diff", "task"]).succeed();
-    lab.belljar(["discard", "task", "--yes"]).run().complains(2, "--discard-work");
-    lab.belljar(["reset", "task"]).run().complains(2, "--discard-work");
+    lab.belljar(["discard", "task", "--yes"]).run().fails_with(2, "--discard-work");
+    lab.belljar(["reset", "task"]).run().fails_with(2, "--discard-work");
     lab.belljar(["discard", "task", "--discard-work"]).succeed();
     assert_eq!(lab.belljar(["diff", "task"]).succeed(), "", "no change is left");
     assert_eq!(fs::read_to_string(box_dir(&lab, "task").join("repo/file")).unwrap(), "one\n");
@@ -90,7 +90,7 @@ fn discard_recreates_a_clone_and_restore_brings_its_work_back() {
     });
     lab.belljar(["stop", "--now", "task"]).succeed();
     let id = trash_entries(&lab)[0]["id"].as_str().unwrap().to_owned();
-    lab.belljar(["restore", &id]).run().complains(2, "apply or discard");
+    lab.belljar(["restore", &id]).run().fails_with(2, "apply or discard");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn c06_apply_branch_refuses_files_that_the_host_would_execute_unless_named() {
     let lab = lab_with_repository();
     run_in_clone(&lab, "task", "echo evil > .envrc; git add .envrc; git commit -qm evil");
     let refused = lab.belljar(["apply", "task", "--yes", "--branch"]).run();
-    refused.complains(1, ".envrc");
+    refused.fails_with(1, ".envrc");
     let branch = lab.program("git").args(["rev-parse", "-q", "--verify", "belljar/task"]).run();
     assert_ne!(branch.code(), 0, "no branch was created");
     let named = ["apply", "task", "--yes", "--branch", "--include-executable", ".envrc"];
@@ -147,7 +147,7 @@ fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_boxes() {
     assert!(!lab.workspace().join("secret/new").exists());
     let refused =
         lab.belljar(["apply", "clone", "--yes", "--branch", "--include-executable", "**"]);
-    refused.run().complains(1, "secret/new");
+    refused.run().fails_with(1, "secret/new");
 }
 
 #[test]

@@ -19,15 +19,15 @@ fn exec_runs_a_program_in_the_box_and_returns_its_exit_code() {
     assert_eq!(sh("kill -9 $$").run().code(), 137);
     let both = sh("echo out; echo err >&2").run();
     assert_eq!((both.out().as_str(), both.err().as_str()), ("out", "err"));
-    exec(&["--", "no-such-program"]).run().complains(127, "no-such-program");
-    exec(&["--", "/etc"]).run().complains(126, "/etc");
+    exec(&["--", "no-such-program"]).run().fails_with(127, "no-such-program");
+    exec(&["--", "/etc"]).run().fails_with(126, "/etc");
     let in_tmp = exec(&["--workdir", "/tmp", "--env", "A=b", "--", "sh", "-c", "pwd; echo $A"]);
     assert_eq!(in_tmp.succeed(), "/tmp\nb");
-    exec(&["--workdir", "/no-such", "--", "pwd"]).run().complains(2, "working directory");
-    exec(&[]).run().complains(2, "CMD");
-    lab.belljar(["exec", "none", "--", "true"]).run().complains(2, "there is no box none");
+    exec(&["--workdir", "/no-such", "--", "pwd"]).run().fails_with(2, "working directory");
+    exec(&[]).run().fails_with(2, "CMD");
+    lab.belljar(["exec", "none", "--", "true"]).run().fails_with(2, "there is no box none");
     lab.belljar(["stop", "--now", "task"]).succeed();
-    exec(&["--", "true"]).run().complains(2, "belljar start task");
+    exec(&["--", "true"]).run().fails_with(2, "belljar start task");
 }
 
 #[test]
@@ -36,8 +36,8 @@ fn shell_opens_a_shell_in_the_box_that_also_reads_piped_commands() {
     up(&lab, "task", "echo made > mine");
     let program = lab.belljar(["shell", "task", "--env", "A=b"]).env("TERM", "xterm");
     let mut terminal = Terminal::start(program, 30, 100);
-    terminal.types("cat mine; echo A=$A; exit 5\r");
-    terminal.sees("made\r\nA=b\r\n");
+    terminal.type_keys("cat mine; echo A=$A; exit 5\r");
+    terminal.wait_for("made\r\nA=b\r\n");
     assert_eq!(terminal.end().0.code(), Some(5));
     // Without a terminal the shell reads commands from its standard input.
     let piped = lab.belljar(["shell", "task"]).input("pwd").run();
@@ -67,23 +67,24 @@ fn exec_gives_the_program_a_terminal_when_the_caller_has_one() {
     up(&lab, "task", "true");
     let program = lab.belljar(["exec", "task", "--", "bash", "--norc"]).env("TERM", "xterm");
     let mut terminal = Terminal::start(program, 30, 100);
-    terminal.types("PS1='<pro''mpt>'\r");
-    terminal.sees("<prompt>");
-    terminal.types("tty; stty size; echo term=$TERM\r");
-    terminal.sees("/dev/pts/");
-    terminal.sees("30 100\r\nterm=xterm\r\n");
+    terminal.type_keys("PS1='<pro''mpt>'\r");
+    terminal.wait_for("<prompt>");
+    terminal.type_keys("tty; stty size; echo term=$TERM\r");
+    terminal.wait_for("/dev/pts/");
+    terminal.wait_for("30 100\r\nterm=xterm\r\n");
     terminal.resize(20, 60);
-    terminal
-        .types("until [ \"$(stty size)\" = '20 60' ]; do sleep 0.1; done; echo it fi''ts; cat\r");
-    terminal.sees("it fits\r\n");
-    terminal.types("there and back\r");
-    terminal.sees("there and back\r\nthere and back\r\n"); // cat reads the keyboard
-    terminal.types("\x03");
-    terminal.sees("<prompt>"); // keys before the prompt would be discarded
-    terminal.types("echo code $?\r");
-    terminal.sees("code 130\r\n");
-    terminal.types("printf 'a\\e]52;c;ZXZpbA==\\ab\\n'; exit 5\r");
-    terminal.sees("ab\r\n");
+    terminal.type_keys(
+        "until [ \"$(stty size)\" = '20 60' ]; do sleep 0.1; done; echo it fi''ts; cat\r",
+    );
+    terminal.wait_for("it fits\r\n");
+    terminal.type_keys("there and back\r");
+    terminal.wait_for("there and back\r\nthere and back\r\n"); // cat reads the keyboard
+    terminal.type_keys("\x03");
+    terminal.wait_for("<prompt>"); // keys before the prompt would be discarded
+    terminal.type_keys("echo code $?\r");
+    terminal.wait_for("code 130\r\n");
+    terminal.type_keys("printf 'a\\e]52;c;ZXZpbA==\\ab\\n'; exit 5\r");
+    terminal.wait_for("ab\r\n");
     let (status, all) = terminal.end();
     assert_eq!(status.code(), Some(5));
     assert!(
@@ -105,7 +106,7 @@ fn exec_program_ends_when_its_client_or_its_box_ends() {
             "trap 'echo ended > {name}; exit' HUP TERM; echo up; exec >/dev/null 2>&1; while :; do sleep 0.1; done"
         );
         let live = lab.belljar(["exec", "task", "--", "bash", "-c", &script]).start();
-        live.says("up");
+        live.wait_for_output("up");
         live
     };
     let has = |name: &str| lab.belljar(["exec", "task", "--", "cat", name]).run().code() == 0;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use belljar_testkit::{
-    Family, Lab, Signal, cgroups_of, descendants, eventually, kill, mounts_naming,
+    Lab, ProcessTree, Signal, cgroups_of, descendants, eventually, kill, mounts_naming,
 };
 
 use super::{descendant_pid, state, status, supervisor_pid, up};
@@ -47,9 +47,9 @@ fn assert_restartable(lab: &Lab) {
 fn d17_killed_supervisor_ends_its_box_and_keeps_its_changes() {
     let lab = lab();
     let supervisor = running_box(&lab);
-    let family = Family::watch(supervisor);
+    let family = ProcessTree::watch(supervisor);
     kill(supervisor);
-    assert!(family.is_gone() > 1, "the supervisor had child processes");
+    assert!(family.wait_until_gone() > 1, "the supervisor had child processes");
     let seen = status(&lab, "task");
     assert_eq!(seen["state"], "interrupted", "{seen:#}");
     assert_eq!(seen["run"]["review"], "pending", "{seen:#}");
@@ -60,11 +60,11 @@ fn d17_killed_supervisor_ends_its_box_and_keeps_its_changes() {
 fn runs_reports_a_box_as_needing_attention_only_after_its_supervisor_is_killed() {
     let lab = lab();
     let supervisor = running_box(&lab);
-    let family = Family::watch(supervisor);
+    let family = ProcessTree::watch(supervisor);
     let listed = || lab.belljar(["runs", "--all"]).succeed();
     assert_eq!(listed(), "");
     kill(supervisor);
-    family.is_gone();
+    family.wait_until_gone();
     let after = listed();
     assert!(after.contains("needs attention: the result of `run.created` is unknown"), "{after}");
 }
@@ -85,9 +85,9 @@ fn killed_broker_is_recorded_and_its_box_keeps_running() {
 fn killed_program_stops_its_box_and_its_signal_is_recorded() {
     let lab = lab();
     let supervisor = running_box(&lab);
-    let family = Family::watch(supervisor);
+    let family = ProcessTree::watch(supervisor);
     kill(descendant_pid(supervisor, "sleep"));
-    family.is_gone();
+    family.wait_until_gone();
     wait_until_stopped(&lab);
     let seen = status(&lab, "task");
     assert_eq!(seen["run"]["result"]["signal"], 9, "{seen:#}");
@@ -98,9 +98,9 @@ fn killed_program_stops_its_box_and_its_signal_is_recorded() {
 fn killed_init_stops_its_box_and_start_works_again() {
     let lab = lab();
     let supervisor = running_box(&lab);
-    let family = Family::watch(supervisor);
+    let family = ProcessTree::watch(supervisor);
     kill(descendant_pid(supervisor, "belljar-init"));
-    family.is_gone();
+    family.wait_until_gone();
     wait_until_stopped(&lab);
     assert_restartable(&lab);
 }
@@ -109,9 +109,9 @@ fn killed_init_stops_its_box_and_start_works_again() {
 fn supervisor_stops_its_box_cleanly_on_sigterm() {
     let lab = lab();
     let supervisor = running_box(&lab);
-    let family = Family::watch(supervisor);
+    let family = ProcessTree::watch(supervisor);
     belljar_testkit::signal(supervisor, Signal::TERM);
-    family.is_gone();
+    family.wait_until_gone();
     wait_until_stopped(&lab);
     assert_restartable(&lab);
 }

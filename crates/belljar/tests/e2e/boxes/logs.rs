@@ -13,7 +13,7 @@ fn logs_prints_the_output_of_a_stopped_box_and_tail_limits_it() {
     assert_eq!(lab.belljar(["logs", "task", "--tail", "0"]).succeed(), "");
     lab.belljar(["stop", "--now", "task"]).succeed();
     assert_eq!(lab.belljar(["logs", "task", "--follow"]).succeed(), log);
-    lab.belljar(["logs", "none"]).run().complains(2, "there is no box none");
+    lab.belljar(["logs", "none"]).run().fails_with(2, "there is no box none");
 }
 
 #[test]
@@ -22,10 +22,10 @@ fn logs_follow_prints_all_output_until_the_box_ends() {
     let script = "echo first; read; seq 200000; echo last";
     lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
     let follower = lab.belljar(["logs", "task", "--follow"]).start();
-    follower.says("first");
+    follower.wait_for_output("first");
     // The program waits for a key, which an attached viewer types.
     let mut viewer = belljar_testkit::Terminal::start(lab.belljar(["attach", "task"]), 24, 80);
-    viewer.types("\r");
+    viewer.type_keys("\r");
     let ended = follower.wait();
     let output = ended.expect(0);
     assert!(output.ends_with("199999\r\n200000\r\nlast\r"), "{}", &output[output.len() - 100..]);

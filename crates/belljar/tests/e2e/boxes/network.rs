@@ -63,8 +63,8 @@ fn network_command_changes_the_rules_of_a_running_box_and_of_later_starts() {
     lab.belljar(["network", "one", "restricted"]).run().expect(0);
     lab.belljar(["start", "one"]).succeed();
     assert_eq!(sandbox.run(GET), "200 0");
-    lab.belljar(["network", "one", "sideways"]).run().complains(2, "NET");
-    lab.belljar(["network", "two", "none"]).run().complains(2, "there is no box two");
+    lab.belljar(["network", "one", "sideways"]).run().fails_with(2, "NET");
+    lab.belljar(["network", "two", "none"]).run().fails_with(2, "there is no box two");
 }
 
 /// A Python script that opens a WebSocket, creates the file `live`, and waits until it is closed.
@@ -92,9 +92,9 @@ fn network_command_closes_open_connections_that_the_new_rules_deny() {
     let bytes = TcpListener::bind("127.0.0.1:0").unwrap();
     let lab = lab_with_servers(&upstream, &authority, &bytes, "websocket = true");
     let sandbox = ScriptBox::up(&lab, "one", &["--net", "restricted"]);
-    let websocket = sandbox.begin(&format!("python3 - <<'END'\n{WEBSOCKET_CLIENT}\nEND"));
+    let websocket = sandbox.start_script(&format!("python3 - <<'END'\n{WEBSOCKET_CLIENT}\nEND"));
     let tunnel = "exec 3<>/dev/tcp/db.example.com/5432; cat <&3; echo cut";
-    let tunnel = sandbox.begin(&format!("bash -c '{tunnel}'"));
+    let tunnel = sandbox.start_script(&format!("bash -c '{tunnel}'"));
     let (mut peer, _) = bytes.accept().unwrap();
     let home = lab.state().join("boxes/one/home");
     eventually("the WebSocket is open", || home.join("live").exists());
@@ -118,12 +118,12 @@ fn network_command_closes_open_connections_that_the_new_rules_deny() {
 fn network_command_denies_requests_that_wait_for_approval() {
     let (lab, upstream) = lab_with_ask_rule("");
     let sandbox = ScriptBox::up(&lab, "one", &[]);
-    let get = sandbox.begin("curl -sS https://api.example.com/");
+    let get = sandbox.start_script("curl -sS https://api.example.com/");
     eventually("the request waits for approval", || waiting(&lab).len() == 1);
     let id = waiting(&lab)[0]["id"].as_str().unwrap().to_owned();
     lab.belljar(["network", "one", "none"]).succeed();
     assert!(sandbox.output(get).contains("rules of the box changed"));
-    lab.belljar(["approve", &id]).run().complains(2, "waits for an answer");
+    lab.belljar(["approve", &id]).run().fails_with(2, "waits for an answer");
     assert!(upstream.received().is_empty());
 }
 

@@ -81,7 +81,7 @@ fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
         if applied.contains(&name.as_str()) {
             down.expect(0);
         } else {
-            down.complains(2, "--discard-work");
+            down.fails_with(2, "--discard-work");
             lab.belljar(["down", "--discard-work", name]).succeed();
         }
     }

@@ -19,7 +19,7 @@ fn reset_returns_a_box_to_a_snapshot_and_restore_undoes_the_reset() {
     let first = box_contents(&box_dir(&lab, "task"));
     let diff = lab.belljar(["diff", "task"]).succeed();
     lab.belljar(["snapshot", "task", "good"]).succeed();
-    lab.belljar(["snapshot", "task", "good"]).run().complains(2, "already");
+    lab.belljar(["snapshot", "task", "good"]).run().fails_with(2, "already");
     let listed = lab.belljar(["snapshot", "task", "--list"]).succeed();
     assert!(listed.contains("good"), "{listed}");
     run_again(&lab, "task");
@@ -27,9 +27,9 @@ fn reset_returns_a_box_to_a_snapshot_and_restore_undoes_the_reset() {
     second.retain(|name, _| !name.starts_with("snapshots"));
     assert_ne!(first, second, "the second run changed files");
     let refused = lab.belljar(["reset", "task", "good"]).run();
-    refused.complains(2, "--discard-work");
+    refused.fails_with(2, "--discard-work");
     assert!(refused.err().contains("changed"), "{}", refused.err());
-    lab.belljar(["reset", "task", "none"]).run().complains(2, "no snapshot none");
+    lab.belljar(["reset", "task", "none"]).run().fails_with(2, "no snapshot none");
 
     lab.belljar(["reset", "task", "good", "--discard-work"]).succeed();
     let mut now = box_contents(&box_dir(&lab, "task"));
@@ -38,7 +38,7 @@ fn reset_returns_a_box_to_a_snapshot_and_restore_undoes_the_reset() {
     assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff);
     assert_eq!(state(&lab, "task"), "stopped");
     let id = trash_entries(&lab)[0]["id"].as_str().unwrap().to_owned();
-    lab.belljar(["restore", &id]).run().complains(2, "apply or discard");
+    lab.belljar(["restore", &id]).run().fails_with(2, "apply or discard");
     lab.belljar(["discard", "task", "--discard-work"]).succeed();
     lab.belljar(["restore", &id]).succeed();
     let mut now = box_contents(&box_dir(&lab, "task"));
@@ -88,7 +88,7 @@ fn concurrent_down_commands_remove_a_box_exactly_once() {
         let [first, second] = [down(), down()].map(belljar_testkit::Live::wait);
         let (won, lost) = if first.code() == 0 { (first, second) } else { (second, first) };
         won.expect(0);
-        lost.complains(2, "there is no box task");
+        lost.fails_with(2, "there is no box task");
         lab.belljar(["restore", "task"]).succeed();
         lab.belljar(["down", "task", "--discard-work"]).succeed();
     }
@@ -106,7 +106,7 @@ fn start_accepts_names_in_any_order_and_refuses_duplicate_names() {
     let at = |name: &str| output.find(&format!("box {name} is running")).expect("the box started");
     assert!(at("b") < at("a"), "boxes are reported in the given order: {output}");
     lab.belljar(["stop", "--now", "a", "b"]).succeed();
-    lab.belljar(["start", "a", "a"]).run().complains(2, "box a is named twice");
+    lab.belljar(["start", "a", "a"]).run().fails_with(2, "box a is named twice");
     lab.belljar(["stop", "--now", "a"]).succeed();
 }
 
@@ -131,7 +131,7 @@ fn c27_diff_home_shows_planted_files_and_reset_removes_them() {
     for line in ["A .bashrc", "A bin/tool  ! ", "executable"] {
         assert!(seen.contains(line), "{line} in {seen}");
     }
-    lab.belljar(["reset", "task"]).run().complains(2, "--discard-work");
+    lab.belljar(["reset", "task"]).run().fails_with(2, "--discard-work");
     lab.belljar(["reset", "task", "--keep-work"]).succeed();
     assert_eq!(lab.belljar(["diff", "task", "--home"]).succeed(), "");
     let before = box_output(&lab, "task").matches("POISONED").count();
@@ -189,9 +189,9 @@ fn fork_copies_a_box_and_changes_to_the_copy_do_not_affect_the_source() {
     assert_eq!(fs::read_to_string(lab.workspace().join("added")).unwrap(), "new\n");
     lab.belljar(["down", "two"]).succeed();
     lab.belljar(["down", "three", "--discard-work"]).succeed();
-    lab.belljar(["fork", "task", "one"]).run().complains(2, "already");
-    lab.belljar(["fork", "task@never", "four"]).run().complains(2, "no snapshot never");
-    lab.belljar(["fork", "task@../..", "four"]).run().complains(2, "snapshot tag");
+    lab.belljar(["fork", "task", "one"]).run().fails_with(2, "already");
+    lab.belljar(["fork", "task@never", "four"]).run().fails_with(2, "no snapshot never");
+    lab.belljar(["fork", "task@../..", "four"]).run().fails_with(2, "snapshot tag");
     assert_eq!(lab.boxes(), ["one", "task"]);
 }
 
@@ -218,7 +218,7 @@ fn snapshot_of_a_running_box_is_consistent() {
         "the program continued between the snapshots"
     );
     assert_eq!(state(&lab, "task"), "running");
-    lab.belljar(["reset", "task", "one"]).run().complains(2, "belljar stop task");
+    lab.belljar(["reset", "task", "one"]).run().fails_with(2, "belljar stop task");
     lab.belljar(["stop", "--now", "task"]).succeed();
     lab.belljar(["reset", "task", "one", "--discard-work"]).succeed();
     let diff = lab.belljar(["diff", "task"]).succeed();
@@ -255,7 +255,7 @@ fn gc_removes_old_boxes_but_keeps_boxes_with_unapplied_changes() {
     assert_eq!(trash_entries(&lab).len(), 2, "removed boxes are kept in the trash");
     lab.belljar(["gc", "--older-than", "0s"]).succeed();
     assert_eq!(trash_entries(&lab), Vec::<Value>::new());
-    lab.belljar(["restore", "full"]).run().complains(2, "has no entry");
+    lab.belljar(["restore", "full"]).run().fails_with(2, "has no entry");
     let log = lab.belljar(["ledger", "log"]).succeed();
     assert!(log.contains("trash.emptied") && log.contains("box.removed"), "{log}");
 }

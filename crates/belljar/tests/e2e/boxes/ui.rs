@@ -22,7 +22,7 @@ impl Ui {
     fn screen(&mut self) -> String {
         let size = |count| NonZeroU16::new(count).expect("a size");
         let mut shown = vt100::Parser::new(size(24), size(80), 0);
-        shown.process(self.terminal.look());
+        shown.process(self.terminal.read_available());
         shown.screen().contents()
     }
 
@@ -44,40 +44,40 @@ fn ui_lists_starts_stops_and_attaches_to_boxes_by_keys() {
     lab.belljar(["stop", "--now", "beta"]).succeed();
     ui.shows("> alpha");
     ui.shows("2 boxes, 1 running");
-    ui.terminal.types("j");
+    ui.terminal.type_keys("j");
     ui.shows("> beta");
-    ui.terminal.types("s");
+    ui.terminal.type_keys("s");
     ui.shows("2 running");
     assert_eq!(state(&lab, "beta"), "running");
-    ui.terminal.types("l");
+    ui.terminal.type_keys("l");
     ui.shows("press any key to return");
-    ui.terminal.types(" ");
+    ui.terminal.type_keys(" ");
     ui.shows("> beta");
     // The key that stops a box asks for confirmation.
-    ui.terminal.types("t");
+    ui.terminal.type_keys("t");
     ui.shows("run `belljar stop beta`? press y");
-    ui.terminal.types("n");
+    ui.terminal.type_keys("n");
     ui.shows("enter a attach");
     assert_eq!(state(&lab, "beta"), "running");
-    ui.terminal.types("ty");
+    ui.terminal.type_keys("ty");
     ui.shows("1 running");
     assert_eq!(state(&lab, "beta"), "stopped");
-    ui.terminal.types("\x1b[A\r");
+    ui.terminal.type_keys("\x1b[A\r");
     // The attached screen shows only the output of the box, nothing of the list.
     let expected = "the screen of the box";
     eventually_shows(expected, || ui.screen(), |page| page.trim() == "ready");
-    ui.terminal.types("\x1d");
+    ui.terminal.type_keys("\x1d");
     ui.shows("> alpha");
-    ui.terminal.types("q");
+    ui.terminal.type_keys("q");
     assert_eq!(ui.terminal.end().0.code(), Some(0));
     lab.belljar(["stop", "--now", "alpha"]).succeed();
     let mut ui = Ui::start(&lab);
     ui.shows("1 to review");
-    ui.terminal.types("i");
+    ui.terminal.type_keys("i");
     ui.shows("review     waits for review");
-    ui.terminal.types(" ");
+    ui.terminal.type_keys(" ");
     ui.shows("> alpha");
-    ui.terminal.types("q");
+    ui.terminal.type_keys("q");
     assert_eq!(ui.terminal.end().0.code(), Some(0));
 }
 
@@ -91,16 +91,16 @@ fn ui_restores_the_terminal_and_respects_no_color() {
         [(program().without_env("NO_COLOR"), true), (program().env("NO_COLOR", "1"), false)]
     {
         let mut terminal = Terminal::start(program, 24, 80);
-        let before = terminal.sees("\r\n");
-        let mut page = terminal.sees("> alpha");
-        terminal.types("?");
-        page.push_str(&terminal.sees("quit"));
-        terminal.types("q");
-        page.push_str(&terminal.sees("\x1b[?1049l"));
+        let before = terminal.wait_for("\r\n");
+        let mut page = terminal.wait_for("> alpha");
+        terminal.type_keys("?");
+        page.push_str(&terminal.wait_for("quit"));
+        terminal.type_keys("q");
+        page.push_str(&terminal.wait_for("\x1b[?1049l"));
         assert_eq!(page.contains("\x1b[2m"), coloured, "{page:?}");
-        assert_eq!(terminal.sees("\r\n"), before);
-        terminal.types("\r");
+        assert_eq!(terminal.wait_for("\r\n"), before);
+        terminal.type_keys("\r");
         terminal.end();
     }
-    lab.belljar(["ui"]).run().complains(2, "ui needs a terminal");
+    lab.belljar(["ui"]).run().fails_with(2, "ui needs a terminal");
 }

@@ -1,6 +1,6 @@
 //! Programs that exhaust memory or processes, or never end.
 
-use belljar_testkit::{Family, cgroups_of, descendants, eventually};
+use belljar_testkit::{ProcessTree, cgroups_of, descendants, eventually};
 use serde_json::json;
 
 use super::*;
@@ -20,7 +20,7 @@ fn d17_execute_code_refuses_invalid_and_too_long_timeouts() {
         json!([1]),
     ] {
         let arguments = json!({ "code": "1", "timeout": timeout });
-        let answer = mcp.answer(mcp.begin("execute_code", &arguments));
+        let answer = mcp.wait_for_response(mcp.start_call("execute_code", &arguments));
         let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
         assert!(refused, "{timeout}: {answer}");
         assert!(answer["result"]["structuredContent"].get("run").is_none(), "{answer}");
@@ -46,13 +46,16 @@ fn d16_program_that_exhausts_memory_fails_without_affecting_other_calls() {
     let calls: Vec<u64> = bombs
         .iter()
         .map(|(language, code)| {
-            mcp.begin("execute_code", &json!({ "code": code, "language": language, "timeout": 10 }))
+            mcp.start_call(
+                "execute_code",
+                &json!({ "code": code, "language": language, "timeout": 10 }),
+            )
         })
         .collect();
     // The server answers other calls while these programs run.
     assert_eq!(result(&mcp, "'beside it'"), "beside it");
     for ((_, code), id) in bombs.iter().zip(calls) {
-        let response = &mcp.answer(id)["result"]["structuredContent"];
+        let response = &mcp.wait_for_response(id)["result"]["structuredContent"];
         assert_eq!(response["ok"], false, "{code}: {response:#}");
     }
     assert_eq!(result(&mcp, "'afterwards'"), "afterwards");
@@ -64,7 +67,7 @@ fn d16_fork_bomb_in_execute_code_leaves_no_process_or_cgroup() {
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let before = run_command(&mcp, &["sh", "-c", "sleep 0.01 & wait; echo $?"]);
     assert_eq!(before["stdout"], "0\n", "control: {before:#}");
-    let family = Family::watch(mcp.pid());
+    let family = ProcessTree::watch(mcp.pid());
     let bomb = "echo so far; f() { f | f & }; f; sleep 60";
     let answer = mcp.call("execute_code", &json!({ "code": bomb, "language": "sh", "timeout": 2 }));
     let response = &answer["structuredContent"];
@@ -72,7 +75,7 @@ fn d16_fork_bomb_in_execute_code_leaves_no_process_or_cgroup() {
     assert!(response["stdout"].as_str().unwrap().starts_with("so far"), "{response:#}");
     assert_eq!(result(&mcp, "'afterwards'"), "afterwards");
     mcp.end().expect(0);
-    assert!(family.is_gone() > 0);
+    assert!(family.wait_until_gone() > 0);
     assert_eq!(cgroups_of(&lab.runs()), Vec::<PathBuf>::new());
 }
 
@@ -86,20 +89,20 @@ fn d17_cancelled_call_ends_all_its_processes() {
         json!({ "code": "trap '' TERM INT HUP; (setsid sleep 1000 &) ; echo on; sleep 1000", "language": "sh", "timeout": 600 }),
     ];
     for arguments in endless {
-        let id = mcp.begin("execute_code", &arguments);
+        let id = mcp.start_call("execute_code", &arguments);
         eventually("the program runs", || any_busy(&mcp));
         mcp.cancel(id);
         assert_eq!(result(&mcp, "'next'"), "next");
         // Boxes that wait for the next program sleep; only the cancelled program would be running.
         eventually("no process of the cancelled call is left", || !any_busy(&mcp));
-        assert!(!mcp.is_answered(id) || mcp.answer(id).to_string().contains("cancel"));
+        assert!(!mcp.has_response(id) || mcp.wait_for_response(id).to_string().contains("cancel"));
     }
     // The supervisors ended the programs and recorded that; they were not killed themselves.
     let log = lab.belljar(["ledger", "log"]).run().expect(0);
     assert_eq!(log.matches("interrupted").count(), 3, "{log}");
-    let family = Family::watch(mcp.pid());
+    let family = ProcessTree::watch(mcp.pid());
     mcp.end().expect(0);
-    family.is_gone();
+    family.wait_until_gone();
     assert_eq!(cgroups_of(&lab.runs()), Vec::<PathBuf>::new());
 }
 
@@ -107,13 +110,13 @@ fn d17_cancelled_call_ends_all_its_processes() {
 fn d17_killed_mcp_server_ends_the_processes_of_its_calls() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
-    mcp.begin("execute_code", &json!({ "code": "for (;;);", "timeout": 600 }));
+    mcp.start_call("execute_code", &json!({ "code": "for (;;);", "timeout": 600 }));
     // Boxes that wait for a program also run for a moment, so the ledger must have the event, too.
     let has = |text: &str| lab.belljar(["ledger", "log"]).run().out().contains(text);
     eventually("the program runs", || has("run.exec") && any_busy(&mcp));
-    let family = Family::watch(mcp.pid());
+    let family = ProcessTree::watch(mcp.pid());
     belljar_testkit::kill(mcp.pid());
-    assert!(family.is_gone() > 0, "the processes end before their timeout");
+    assert!(family.wait_until_gone() > 0, "the processes end before their timeout");
     eventually("the end of the run is in the ledger", || has("interrupted"));
 }
 

@@ -49,7 +49,8 @@ fn d18_execute_code_limits_the_size_of_results_and_errors() {
         "throw new Error('m'.repeat(50 << 20))",
     ];
     for code in huge {
-        let answer = mcp.answer(mcp.begin("execute_code", &json!({ "code": code })));
+        let answer =
+            mcp.wait_for_response(mcp.start_call("execute_code", &json!({ "code": code })));
         assert!(
             answer.to_string().len() < MAX_RESPONSE,
             "{code}: {} bytes",
@@ -93,7 +94,9 @@ fn f13_terminal_control_sequences_of_a_program_are_escaped_or_removed() {
     let code = format!(
         "console.log({HOSTILE:?}); console.error({HOSTILE:?}); throw new Error({HOSTILE:?})"
     );
-    let answer = mcp.answer(mcp.begin("execute_code", &json!({ "code": code, "language": "js" })));
+    let answer = mcp.wait_for_response(
+        mcp.start_call("execute_code", &json!({ "code": code, "language": "js" })),
+    );
     // The JSON response has no control byte; after decoding, the output is complete.
     let raw = answer.to_string();
     assert!(!raw.bytes().any(|byte| byte < b' '), "{raw:?}");

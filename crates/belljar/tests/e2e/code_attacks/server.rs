@@ -19,7 +19,7 @@ fn start_http_server(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr,
         .start();
     let mut token = String::new();
     belljar_testkit::eventually("the server accepts connections", || {
-        token = token_in(&live.complaints());
+        token = token_in(&live.error_output());
         !token.is_empty() && std::net::TcpStream::connect(address).is_ok()
     });
     (live, address, token)
@@ -102,15 +102,17 @@ fn f16_mcp_file_tools_cannot_access_files_outside_the_box() {
         ("glob", json!({ "pattern": "home/*" })),
     ];
     for (tool, arguments) in calls {
-        let answer = mcp.answer(mcp.begin(tool, &arguments)).to_string();
+        let answer = mcp.wait_for_response(mcp.start_call(tool, &arguments)).to_string();
         for never in [secret.as_str(), "in its environment"] {
             assert!(!answer.contains(never), "{tool} {arguments}: {answer}");
         }
     }
     for path in ["/workspace/link", &path, "/etc/passwd", "/usr/bin/evil"] {
-        mcp.answer(mcp.begin("write_file", &json!({ "path": path, "content": "evil" })));
+        mcp.wait_for_response(
+            mcp.start_call("write_file", &json!({ "path": path, "content": "evil" })),
+        );
     }
-    mcp.answer(mcp.begin(
+    mcp.wait_for_response(mcp.start_call(
         "edit_file",
         &json!({ "path": "/workspace/link", "search": "canary", "replace": "evil" }),
     ));
@@ -179,7 +181,7 @@ fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
             ("execute_code", json!({ "code": "1", "language": name })),
         ];
         for (tool, arguments) in calls {
-            let answer = mcp.answer(mcp.begin(tool, &arguments));
+            let answer = mcp.wait_for_response(mcp.start_call(tool, &arguments));
             let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
             assert!(refused, "{tool} {arguments}: {answer}");
         }

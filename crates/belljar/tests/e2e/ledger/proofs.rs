@@ -73,7 +73,7 @@ fn h01_ledger_verify_rejects_an_older_copy_against_an_external_checkpoint() {
     run(&lab, &[], "true");
     let kept = lab.dir().join("checkpoint");
     let kept = kept.to_str().unwrap();
-    ledger(&lab, ["checkpoint", "-o", kept]).run().complains(0, "another machine");
+    ledger(&lab, ["checkpoint", "-o", kept]).run().fails_with(0, "another machine");
     let text = ledger(&lab, ["verify", "--checkpoint", kept]).succeed();
     assert!(text.contains("anchored events 0 to "), "{text}");
     for part in ["ledger", "anchor"] {
@@ -99,16 +99,16 @@ fn h01_ledger_readers_and_verify_report_a_truncated_or_missing_log() {
     }
     fs::write(&log, &complete[..last]).unwrap();
     for command in [&["log"][..], &["log", "--json"], &["export"], &["show", "0"]] {
-        ledger(&lab, command).run().complains(0, "the ledger was truncated");
+        ledger(&lab, command).run().fails_with(0, "the ledger was truncated");
     }
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-truncated"]);
-    lab.bash("true").run().complains(125, "truncated");
+    lab.bash("true").run().fails_with(125, "truncated");
     fs::remove_file(&log).unwrap();
-    ledger(&lab, ["log"]).run().complains(1, "is missing, but its keys exist");
+    ledger(&lab, ["log"]).run().fails_with(1, "is missing, but its keys exist");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-missing"]);
     fs::write(&log, &complete).unwrap();
     fs::write(lab.state().join("anchor/head"), "").unwrap();
-    ledger(&lab, ["log"]).run().complains(0, "the ledger has no valid signed checkpoint");
+    ledger(&lab, ["log"]).run().fails_with(0, "the ledger has no valid signed checkpoint");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1).len(), 1);
 }
 
@@ -125,10 +125,10 @@ fn ledger_verify_checks_the_given_keys_and_checkpoints() {
     assert_eq!(findings(ledger(&lab, ["verify", "--key", own.to_str().unwrap()]), 0).len(), 0);
     let invalid = lab.write("rubbish", "no key\n");
     let invalid = invalid.to_str().unwrap();
-    ledger(&lab, ["verify", "--key", invalid]).run().complains(2, "--key");
-    ledger(&lab, ["verify", "--key", "/no/such/file"]).run().complains(2, "--key");
-    ledger(&lab, ["verify", "--checkpoint", "/no/such/file"]).run().complains(2, "--checkpoint");
-    ledger(&lab, ["verify", "--checkpoint", "/dev/zero"]).run().complains(2, "--checkpoint");
+    ledger(&lab, ["verify", "--key", invalid]).run().fails_with(2, "--key");
+    ledger(&lab, ["verify", "--key", "/no/such/file"]).run().fails_with(2, "--key");
+    ledger(&lab, ["verify", "--checkpoint", "/no/such/file"]).run().fails_with(2, "--checkpoint");
+    ledger(&lab, ["verify", "--checkpoint", "/dev/zero"]).run().fails_with(2, "--checkpoint");
     let found = findings(ledger(&lab, ["verify", "--checkpoint", invalid]), 1);
     assert_eq!(found, ["checkpoint-malformed"]);
 }
@@ -140,23 +140,23 @@ fn h09_ledger_verify_accepts_a_missing_body_only_after_a_recorded_redaction() {
     let (kept, private) = (run(&lab, &[], "echo kept"), run(&lab, &[], "echo private"));
     let (kept, hash) = (stdout_hash(&lab, &kept), stdout_hash(&lab, &private));
     let redact = |args: &[&str]| ledger(&lab, ["redact"]).args(args);
-    redact(&[&hash]).run().complains(2, "--reason");
-    redact(&[&hash, "--reason", " "]).run().complains(2, "--reason");
-    redact(&["--reason", "x"]).run().complains(2, "HASH");
-    redact(&["abc", "--reason", "x"]).run().complains(2, "HASH");
+    redact(&[&hash]).run().fails_with(2, "--reason");
+    redact(&[&hash, "--reason", " "]).run().fails_with(2, "--reason");
+    redact(&["--reason", "x"]).run().fails_with(2, "HASH");
+    redact(&["abc", "--reason", "x"]).run().fails_with(2, "HASH");
     let unconfirmed = redact(&[&hash, "--reason", "x"]).run();
-    unconfirmed.complains(2, "nothing was redacted");
+    unconfirmed.fails_with(2, "nothing was redacted");
     let out = unconfirmed.out();
     assert!(out.contains(&format!("of run {private}")), "{out}");
     assert_eq!(ledger(&lab, ["get", &hash]).succeed(), "private");
     // On a terminal, the command asks for confirmation.
     let mut terminal = Terminal::start(redact(&[&hash, "--reason", "not ours"]), 24, 200);
-    terminal.sees("delete these bodies permanently? [y/N]");
-    terminal.types("y\r");
-    terminal.sees("can still be verified");
+    terminal.wait_for("delete these bodies permanently? [y/N]");
+    terminal.type_keys("y\r");
+    terminal.wait_for("can still be verified");
     assert_eq!(terminal.end().0.code(), Some(0));
     assert!(!body_file(&lab, &hash).exists());
-    ledger(&lab, ["get", &hash]).run().complains(1, "redacted by event");
+    ledger(&lab, ["get", &hash]).run().fails_with(1, "redacted by event");
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
     let redacted = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.redacted"]));
     assert_eq!(redacted[0]["fields"], json!({ "bodies": [hash], "reason": "not ours" }));
@@ -182,19 +182,19 @@ fn ledger_prune_drops_old_bodies_and_keeps_their_events() {
     assert!(before["bodies"]["disk_bytes"].as_u64().unwrap() >= 100_000, "{before}");
     assert!(ledger(&lab, ["usage"]).succeed().contains("bodies"));
     let prune = |args: &[&str]| ledger(&lab, ["prune"]).args(args);
-    prune(&["--before", "1d", "--yes"]).run().complains(0, "0 bodies");
-    prune(&["--before", "2100-01-01", "--dry-run"]).run().complains(0, "nothing was deleted");
+    prune(&["--before", "1d", "--yes"]).run().fails_with(0, "0 bodies");
+    prune(&["--before", "2100-01-01", "--dry-run"]).run().fails_with(0, "nothing was deleted");
     let dry = object(prune(&["--before", "0s", "--dry-run", "--json"]));
     assert!(dry["would_drop"].as_u64().unwrap() >= 1, "{dry}");
     assert_eq!(usage()["bodies"], before["bodies"]);
-    prune(&[]).run().complains(2, "--before");
-    prune(&["--before", "soon"]).run().complains(2, "--before");
-    prune(&["--before", "0s"]).run().complains(2, "--yes");
+    prune(&[]).run().fails_with(2, "--before");
+    prune(&["--before", "soon"]).run().fails_with(2, "--before");
+    prune(&["--before", "0s"]).run().fails_with(2, "--yes");
     let report = object(prune(&["--before", "0s", "--yes", "--json"]));
     assert_eq!(report["usage_before"]["bodies"], before["bodies"]);
     assert_eq!(report["usage"]["bodies"]["count"], 0);
     assert_eq!(usage()["bodies"]["count"], 0);
-    ledger(&lab, ["get", &hash]).run().complains(1, "pruned because of its age by event");
+    ledger(&lab, ["get", &hash]).run().fails_with(1, "pruned because of its age by event");
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
     assert_eq!(event(&lab, &id, "run.ended")["fields"]["stdout"]["hash"], hash.as_str());
 }
@@ -209,7 +209,7 @@ fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
     let plain = plain.stdout;
     let file = elsewhere.dir().join("receipt");
     let name = file.to_str().unwrap();
-    ledger(&lab, ["receipt", &id, "--with-bodies", "-o", name]).run().complains(0, &id);
+    ledger(&lab, ["receipt", &id, "--with-bodies", "-o", name]).run().fails_with(0, &id);
     let key = ledger(&lab, ["key", "export"]).succeed();
     let verify = |args: &[&str]| ledger(&elsewhere, ["verify-receipt"]).args(args);
     let text = verify(&[name, "--key", &key]).succeed();
@@ -235,35 +235,35 @@ fn receipt_verifies_on_another_machine_and_fails_after_any_change() {
     assert!(piped.expect(0).contains("arguments not disclosed"));
     // The machine that made the receipt trusts it. Another machine refuses it without the right key.
     ledger(&lab, ["verify-receipt", name]).succeed();
-    verify(&[name]).run().complains(1, "--key");
+    verify(&[name]).run().fails_with(1, "--key");
     assert!(!elsewhere.state().join("ledger").exists());
     let foreign = {
         run(&elsewhere, &[], "true");
         ledger(&elsewhere, ["key", "export"]).succeed()
     };
-    verify(&[name]).run().complains(1, "--key");
-    verify(&[name, "--key", &foreign]).run().complains(1, "the receipt is invalid");
+    verify(&[name]).run().fails_with(1, "--key");
+    verify(&[name, "--key", &foreign]).run().fails_with(1, "the receipt is invalid");
     assert_eq!(object(verify(&[name, "--key", &foreign, "--json"]))["holds"], false);
     let step = plain.len() / 24 + 1;
     for at in (0..plain.len()).step_by(step).chain([plain.len() - 1]) {
         let mut changed = plain.clone();
         changed[at] ^= 1;
-        verify(&["-", "--key", &key]).input(changed).run().complains(1, "the receipt is invalid");
+        verify(&["-", "--key", &key]).input(changed).run().fails_with(1, "the receipt is invalid");
     }
     for cut in [0, 1, plain.len() / 2, plain.len() - 1] {
         let short = &plain[..cut];
-        verify(&["-", "--key", &key]).input(short).run().complains(1, "the receipt is invalid");
+        verify(&["-", "--key", &key]).input(short).run().fails_with(1, "the receipt is invalid");
     }
     // Events at the end cannot be left out either: the rest is in the tree, and the chain has no gap.
     let whole = String::from_utf8(plain.clone()).unwrap();
     let last = whole.rfind(",{\"index\":").expect("several events");
     let end = whole.find("],\"bodies\"").expect("the end of the events");
     let cut = format!("{}{}", &whole[..last], &whole[end..]);
-    verify(&["-", "--key", &key]).input(cut).run().complains(1, "cut off");
-    verify(&["/no/such/file", "--key", &key]).run().complains(2, "FILE");
-    verify(&[name, "--key", "rubbish"]).run().complains(2, "--key");
-    ledger(&lab, ["receipt", "no-such-run"]).run().complains(2, "no such run");
-    ledger(&lab, ["receipt", &id, "-o", "/no/such/dir/x"]).run().complains(1, "-o");
+    verify(&["-", "--key", &key]).input(cut).run().fails_with(1, "cut off");
+    verify(&["/no/such/file", "--key", &key]).run().fails_with(2, "FILE");
+    verify(&[name, "--key", "rubbish"]).run().fails_with(2, "--key");
+    ledger(&lab, ["receipt", "no-such-run"]).run().fails_with(2, "no such run");
+    ledger(&lab, ["receipt", &id, "-o", "/no/such/dir/x"]).run().fails_with(1, "-o");
 }
 
 /// Records DNS lookups, a request with a secret, and an alarm, through the API that the broker uses.
@@ -363,7 +363,7 @@ fn ledger_verifies_with_each_key_after_a_key_rotation() {
     let (lab, elsewhere) = (lab(), lab());
     let id = run(&lab, &[], "true");
     let old = ledger(&lab, ["key", "export"]).succeed();
-    ledger(&lab, ["key", "rotate"]).run().complains(2, "--yes");
+    ledger(&lab, ["key", "rotate"]).run().fails_with(2, "--yes");
     let new = ledger(&lab, ["key", "rotate", "--yes"]).succeed();
     assert_ne!(old, new);
     assert_eq!(ledger(&lab, ["key", "export"]).succeed(), format!("{old}\n{new}"));
@@ -399,7 +399,7 @@ fn ledger_proofs_verify_and_changed_or_foreign_proofs_fail() {
     assert!(text.contains("run.created") && text.contains("valid: "), "{text}");
     assert_eq!(object(verify(&path("proof")).arg("--json"))["holds"], true);
     assert!(ledger(&lab, ["prove", "0"]).succeed().contains("checkpoint\nbelljar/"));
-    ledger(&lab, ["prove", "99999"]).run().complains(2, "no event");
+    ledger(&lab, ["prove", "99999"]).run().fails_with(2, "no event");
     // Consistency proofs, between checkpoints and between sizes.
     fs::write(path("old"), format!("{note}\n")).unwrap();
     run(&lab, &[], "true");
@@ -409,48 +409,48 @@ fn ledger_proofs_verify_and_changed_or_foreign_proofs_fail() {
     let text = ledger(&lab, ["consistency", "0", "3"]).succeed();
     assert!(text.contains("from 0 events") && text.contains("to   3 events"), "{text}");
     ledger(&lab, ["consistency", "1", "3", "-o", &path("sizes")]).succeed();
-    verify(&path("sizes")).run().complains(1, "no signed checkpoint");
-    ledger(&lab, ["consistency", "3", "1"]).run().complains(2, "the smaller size comes first");
-    ledger(&lab, ["consistency", "1", "99999"]).run().complains(2, "B: the size 99999");
-    ledger(&lab, ["consistency", "x", "1"]).run().complains(2, "A: cannot read x");
-    ledger(&elsewhere, ["consistency", "0", "0"]).run().complains(2, "no ledger yet");
+    verify(&path("sizes")).run().fails_with(1, "no signed checkpoint");
+    ledger(&lab, ["consistency", "3", "1"]).run().fails_with(2, "the smaller size comes first");
+    ledger(&lab, ["consistency", "1", "99999"]).run().fails_with(2, "B: the size 99999");
+    ledger(&lab, ["consistency", "x", "1"]).run().fails_with(2, "A: cannot read x");
+    ledger(&elsewhere, ["consistency", "0", "0"]).run().fails_with(2, "no ledger yet");
     // A foreign key, a changed proof, and files that are not proofs.
     let other = crate::lab();
     run(&other, &[], "true");
-    ledger(&other, ["verify-proof", &path("proof")]).run().complains(1, "");
-    ledger(&elsewhere, ["verify-proof", &path("proof")]).run().complains(1, "--key");
+    ledger(&other, ["verify-proof", &path("proof")]).run().fails_with(1, "");
+    ledger(&elsewhere, ["verify-proof", &path("proof")]).run().fails_with(1, "--key");
     for name in ["proof", "grown"] {
         let text = fs::read_to_string(path(name)).unwrap();
         let mut proof: Value = serde_json::from_str(&text).unwrap();
         proof["proof"][0] = json!("00".repeat(32));
         fs::write(path("changed"), proof.to_string()).unwrap();
-        verify(&path("changed")).run().complains(1, "");
+        verify(&path("changed")).run().fails_with(1, "");
         proof["more"] = json!(1);
         fs::write(path("changed"), proof.to_string()).unwrap();
-        verify(&path("changed")).run().complains(2, "not a proof");
+        verify(&path("changed")).run().fails_with(2, "not a proof");
     }
-    verify("/dev/null").run().complains(2, "not a proof");
-    verify("/dev/zero").run().complains(2, "larger than");
+    verify("/dev/null").run().fails_with(2, "not a proof");
+    verify("/dev/zero").run().fails_with(2, "larger than");
 }
 
 #[test]
 fn h11_ledger_settle_closes_an_intent_without_outcome_after_its_run_ended() {
     let lab = lab();
     let live = lab.bash("echo rea''dy; sleep 1000").start();
-    live.says("ready");
+    live.wait_for_output("ready");
     let id = lab.run_dir().file_name().unwrap().to_str().unwrap().to_owned();
     let intent = event(&lab, &id, "run.created")["index"].to_string();
     let settle = |id: &str| ledger(&lab, ["settle", id, "--reason", "looked at it"]);
-    settle(&intent).run().complains(2, "still running");
+    settle(&intent).run().fails_with(2, "still running");
     live.signal(Signal::KILL);
     live.wait();
     eventually("the run has ended", || settle(&intent).run().code() == 0);
     let settled = event(&lab, &id, "attention.settled");
     assert_eq!(settled["cause"].to_string(), intent);
     assert_eq!(settled["fields"]["reason"], "looked at it");
-    settle(&intent).run().complains(2, "is not an intent with an unknown result");
-    settle("0").run().complains(2, "is not an intent with an unknown result");
-    ledger(&lab, ["settle", &intent]).run().complains(2, "--reason");
+    settle(&intent).run().fails_with(2, "is not an intent with an unknown result");
+    settle("0").run().fails_with(2, "is not an intent with an unknown result");
+    ledger(&lab, ["settle", &intent]).run().fails_with(2, "--reason");
     assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
 }
 
@@ -467,9 +467,9 @@ fn damaged_ledger_refuses_runs_until_ledger_mend_is_confirmed() {
     let second =
         complete.windows(4).enumerate().filter(|(_, four)| four == batch).nth(1).unwrap().0;
     fs::write(&log, &complete[..second]).unwrap();
-    lab.bash("true").run().complains(125, "belljar ledger mend");
-    mend(&[]).run().complains(2, "--yes");
-    ledger(&lab, ["mend", "--yes"]).run().complains(2, "--reason");
+    lab.bash("true").run().fails_with(125, "belljar ledger mend");
+    mend(&[]).run().fails_with(2, "--yes");
+    ledger(&lab, ["mend", "--yes"]).run().fails_with(2, "--reason");
     let report = object(mend(&["--yes", "--json"]));
     assert_eq!(report["outcome"], "continued", "{report}");
     run(&lab, &[], "true");
@@ -513,11 +513,11 @@ fn h12_run_apply_and_discard_are_refused_when_the_ledger_cannot_be_written() {
     let lock = lab.state().join("ledger/lock");
     fs::remove_file(&lock).unwrap();
     fs::create_dir(&lock).unwrap();
-    mark("unrecorded").complains(125, "ledger");
+    mark("unrecorded").fails_with(125, "ledger");
     assert!(!mark_dir.join("unrecorded").exists());
-    lab.belljar(["apply", "--yes"]).run().complains(1, "ledger");
+    lab.belljar(["apply", "--yes"]).run().fails_with(1, "ledger");
     assert!(!lab.workspace().join("f").exists());
-    lab.belljar(["discard", "--yes"]).run().complains(1, "ledger");
+    lab.belljar(["discard", "--yes"]).run().fails_with(1, "ledger");
     fs::remove_dir(&lock).unwrap();
     lab.belljar(["apply", "--yes"]).succeed();
     assert!(lab.workspace().join("f").exists(), "the change was kept");

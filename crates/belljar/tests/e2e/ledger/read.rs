@@ -11,7 +11,7 @@ use crate::lab;
 #[test]
 fn ledger_commands_without_a_ledger_print_nothing_and_create_none() {
     let lab = lab();
-    ledger(&lab, ["log"]).run().complains(0, "there is no ledger yet; `belljar run` creates it");
+    ledger(&lab, ["log"]).run().fails_with(0, "there is no ledger yet; `belljar run` creates it");
     assert_eq!(ledger(&lab, ["log", "--json"]).succeed(), "");
     let hash = "ab".repeat(32);
     let commands: [&[&str]; 18] = [
@@ -89,7 +89,7 @@ fn ledger_log_lists_all_events_and_applies_its_filters() {
         (&["--follow", "--reverse"], "--reverse"),
     ];
     for (args, about) in invalid {
-        ledger(&lab, ["log"]).args(args).run().complains(2, about);
+        ledger(&lab, ["log"]).args(args).run().fails_with(2, about);
     }
 }
 
@@ -99,16 +99,16 @@ fn ledger_log_follow_prints_new_events_until_interrupted() {
     // `--follow` also works before the first event.
     let live = ledger(&lab, ["log", "--follow", "--json"]).start();
     let id = run(&lab, &[], "true");
-    live.says("\"run.ended\"");
-    live.says(&id);
+    live.wait_for_output("\"run.ended\"");
+    live.wait_for_output(&id);
     let second = run(&lab, &[], "exit 5");
-    live.says(&second);
+    live.wait_for_output(&second);
     live.signal(Signal::INT);
     let ended = live.wait();
     assert_eq!(ended.code(), 130);
     let filtered = ledger(&lab, ["log", "--follow", "--kind", "run.ended", "--limit", "0"]).start();
     let third = run(&lab, &[], "true");
-    filtered.says(&third);
+    filtered.wait_for_output(&third);
     filtered.signal(Signal::TERM);
     let seen = filtered.wait().out();
     assert!(!seen.contains(&second) && !seen.contains("run.created"), "{seen}");
@@ -142,7 +142,7 @@ fn ledger_show_prints_an_event_with_causes_effects_and_bodies() {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     for wrong in ["999999", "", "x", "-1", "1/x", "no-such-run/0", &format!("{id}/999")] {
-        ledger(&lab, ["show", "--", wrong]).run().complains(2, "");
+        ledger(&lab, ["show", "--", wrong]).run().fails_with(2, "");
     }
 }
 
@@ -167,13 +167,13 @@ fn ledger_get_returns_the_exact_bytes_of_a_body() {
     let ended = get(&[&stdout_hash(&lab, &large)]);
     assert!(ended.stdout.len() == 100_000_000 && ended.stdout.iter().all(|byte| *byte == 0));
     for wrong in ["xyz", "AB", "abcdefg", &"0".repeat(64), &"0".repeat(65), "../../../etc/passwd"] {
-        get(&[wrong]).complains(2, "HASH");
+        get(&[wrong]).fails_with(2, "HASH");
     }
     // No output file is created for a damaged body, not even an empty one.
     fs::remove_file(&file).unwrap();
     fs::write(body_file(&lab, &hash), "rubbish").unwrap();
     let ended = get(&[&hash, "-o", file.to_str().unwrap()]);
-    ended.complains(1, "damaged");
+    ended.fails_with(1, "damaged");
     assert!(!file.exists());
     assert_eq!(get(&[&hash]).stdout, b"");
 }
@@ -183,7 +183,7 @@ fn ledger_get_and_show_report_that_only_the_hash_was_kept() {
     let lab = lab();
     let id = run(&lab, &[], "echo x");
     let hash = stdout_hash(&lab, &id);
-    ledger(&lab, ["get", &hash]).run().complains(1, "only the hash was recorded");
+    ledger(&lab, ["get", &hash]).run().fails_with(1, "only the hash was recorded");
     let index = event(&lab, &id, "run.ended")["index"].to_string();
     assert!(ledger(&lab, ["show", &index]).succeed().contains("only the hash was recorded"));
 }
@@ -267,18 +267,18 @@ fn ledger_replay_prints_the_events_of_a_run_in_order() {
     assert!(offsets.is_sorted() && offsets[0] == 0, "{offsets:?}");
     assert_eq!(steps.len(), text.lines().count());
     assert_eq!(ledger(&lab, ["replay", &id, "--speed", "1000"]).succeed(), text);
-    ledger(&lab, ["replay", &id, "--step"]).run().complains(2, "--step");
+    ledger(&lab, ["replay", &id, "--step"]).run().fails_with(2, "--step");
     for speed in ["0", "-1", "inf", "NaN", "fast"] {
-        ledger(&lab, ["replay", &id, &format!("--speed={speed}")]).run().complains(2, "--speed");
+        ledger(&lab, ["replay", &id, &format!("--speed={speed}")]).run().fails_with(2, "--speed");
     }
-    ledger(&lab, ["replay", "no-such-run"]).run().complains(2, "no such run");
+    ledger(&lab, ["replay", "no-such-run"]).run().fails_with(2, "no such run");
     let program = ledger(&lab, ["replay", &id, "--step"]);
     let mut terminal = Terminal::start(program, 24, 200);
-    terminal.sees("run.created");
+    terminal.wait_for("run.created");
     for _ in &steps {
-        terminal.types("\r");
+        terminal.type_keys("\r");
     }
-    terminal.sees("exited with 4");
+    terminal.wait_for("exited with 4");
     assert_eq!(terminal.end().0.code(), Some(0));
 }
 

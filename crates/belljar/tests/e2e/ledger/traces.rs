@@ -67,9 +67,9 @@ fn ledger_export_writes_one_json_object_per_event() {
         (&["--otel", "--jsonl"], "--jsonl"),
         (&["--tiles", "x", "--run", "first"], "--run"),
     ] {
-        ledger(&lab, ["export"]).args(args).run().complains(2, about);
+        ledger(&lab, ["export"]).args(args).run().fails_with(2, about);
     }
-    ledger(&lab, ["export", "-o", "/no/such/dir/x"]).run().complains(1, "-o");
+    ledger(&lab, ["export", "-o", "/no/such/dir/x"]).run().fails_with(1, "-o");
     let script = "\"$BELLJAR\" ledger export | head -c 10 > /dev/null; echo ${PIPESTATUS[0]}";
     assert_eq!(lab.program("bash").args(["-c", script]).succeed(), "0");
 }
@@ -102,13 +102,13 @@ fn ledger_export_tiles_writes_a_static_transparency_log() {
     let lab = lab();
     run(&lab, &[], "true");
     let dir = lab.dir().join("static");
-    ledger(&lab, ["export", "--tiles", dir.to_str().unwrap()]).run().complains(0, "root");
+    ledger(&lab, ["export", "--tiles", dir.to_str().unwrap()]).run().fails_with(0, "root");
     let checkpoint = fs::read_to_string(dir.join("checkpoint")).unwrap();
     let size: u64 = checkpoint.lines().nth(1).unwrap().parse().unwrap();
     let tile = fs::read(dir.join(format!("tile/0/000.p/{size}"))).unwrap();
     assert_eq!(tile.len() as u64, 32 * size);
     assert!(dir.join(format!("tile/entries/000.p/{size}")).exists());
-    ledger(&lab, ["export", "--tiles", "/proc/no"]).run().complains(1, "--tiles");
+    ledger(&lab, ["export", "--tiles", "/proc/no"]).run().fails_with(1, "--tiles");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn imported_trace_is_recorded_and_can_be_exported_again() {
     let id = run(&lab, &["--name", "agent"], "true");
     let lines = format!("{}\n{}\n", otlp(&[span(7, Some(9), "a")]), otlp(&[span(8, Some(7), "b")]));
     let import = ledger(&lab, ["import-trace", "--run", "agent", "--bodies", "-"]).input(lines);
-    import.run().complains(0, "recorded 2 spans");
+    import.run().fails_with(0, "recorded 2 spans");
     let events = objects(ledger(&lab, ["log", "--json", "--run", &id, "--kind", "trace.span"]));
     assert_eq!((events.len(), &events[1]["cause"]), (2, &events[0]["index"]));
     let hash = events[0]["fields"]["attributes"]["hash"].as_str().unwrap();
@@ -171,20 +171,20 @@ fn import_trace_records_nothing_when_any_span_is_invalid() {
         (cycle.as_bytes(), "is its own ancestor"),
     ] {
         let ended = import(text);
-        ended.complains(2, about);
-        ended.complains(2, "FILE: -");
+        ended.fails_with(2, about);
+        ended.fails_with(2, "FILE: -");
     }
     ledger(&lab, ["import-trace", "/no/such/file"])
         .run()
-        .complains(2, "FILE: cannot read /no/such/file");
-    ledger(&lab, ["import-trace", "/dev/zero"]).run().complains(2, "larger than 64.0 MiB");
-    ledger(&lab, ["import-trace"]).run().complains(2, "FILE");
+        .fails_with(2, "FILE: cannot read /no/such/file");
+    ledger(&lab, ["import-trace", "/dev/zero"]).run().fails_with(2, "larger than 64.0 MiB");
+    ledger(&lab, ["import-trace"]).run().fails_with(2, "FILE");
     assert!(!lab.state().join("ledger").exists(), "a failed import creates no ledger");
     run(&lab, &[], "true");
     let size = objects(ledger(&lab, ["log", "--json"])).len();
     import(duplicate.as_bytes()).expect(2);
     let file = lab.write("good.json", otlp(&[span(1, None, "a")]));
     let file = file.to_str().unwrap();
-    ledger(&lab, ["import-trace", file, "--run", "no-such-run"]).run().complains(2, "--run");
+    ledger(&lab, ["import-trace", file, "--run", "no-such-run"]).run().fails_with(2, "--run");
     assert_eq!(objects(ledger(&lab, ["log", "--json"])).len(), size);
 }

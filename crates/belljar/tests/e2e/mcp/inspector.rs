@@ -55,6 +55,6 @@ fn mcp_inspector_accepts_the_server_over_http() {
     let other = "Authorization: Bearer 0123456789012345678901234567890123456789";
     let target = [&server.url, "--transport", "http", "--header", other];
     let refused = inspect(&server.lab, &target, &["--method", "tools/list", "--strict"]);
-    refused.complains(3, "auth_required");
+    refused.fails_with(3, "auth_required");
     server.end();
 }

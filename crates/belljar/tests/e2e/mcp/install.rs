@@ -77,7 +77,7 @@ fn mcp_install_for_http_names_the_token_variable_and_not_its_value() {
     for url in ["127.0.0.1:7070", "file:///etc/passwd", "http://a b"] {
         install(&lab, &["claude", "--print", "--http", url])
             .run()
-            .complains(2, "is not a valid URL");
+            .fails_with(2, "is not a valid URL");
     }
 }
 
@@ -100,7 +100,7 @@ fn mcp_install_keeps_existing_settings_unchanged() {
     let backup = lab.home().join(".claude.json.before-belljar");
     assert_eq!(fs::read_to_string(&backup).unwrap(), before);
     // A second installation changes neither the settings nor the backup.
-    install(&lab, &["claude"]).run().complains(0, "already has this entry");
+    install(&lab, &["claude"]).run().fails_with(0, "already has this entry");
     assert_eq!(fs::read_to_string(&file).unwrap(), after);
     let codex = lab.home().join(".codex/config.toml");
     fs::create_dir_all(codex.parent().unwrap()).unwrap();
@@ -108,14 +108,14 @@ fn mcp_install_keeps_existing_settings_unchanged() {
     install(&lab, &["codex", "--yes"]).succeed();
     let text = fs::read_to_string(&codex).unwrap();
     assert!(text.starts_with("# mine\nmodel = 'x'\n[mcp_servers.other]\ncommand = 'y' # keep\n\n[mcp_servers.belljar]\n"), "{text}");
-    install(&lab, &["codex"]).run().complains(0, "already has this entry");
+    install(&lab, &["codex"]).run().fails_with(0, "already has this entry");
 }
 
 #[test]
 fn mcp_install_writes_nothing_without_confirmation_or_into_json_with_comments() {
     let lab = lab();
     let file = lab.home().join(".gemini/settings.json");
-    install(&lab, &["gemini"]).run().complains(2, "nothing was written");
+    install(&lab, &["gemini"]).run().fails_with(2, "nothing was written");
     assert!(!file.exists());
     install(&lab, &["gemini", "--print"]).succeed();
     assert!(!file.exists());
@@ -123,14 +123,14 @@ fn mcp_install_writes_nothing_without_confirmation_or_into_json_with_comments() 
     let text = "{\n  // mine\n  \"theme\": \"x\",\n}\n";
     fs::write(&file, text).unwrap();
     let ended = install(&lab, &["gemini", "--yes"]).run();
-    ended.complains(2, "not plain JSON");
+    ended.fails_with(2, "not plain JSON");
     assert!(ended.out().contains("\"belljar\""), "the entry is printed: {}", ended.out());
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let script = r#""$BELLJAR" mcp install claude; echo "ended $?""#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 200);
-    terminal.sees("write these changes? [y/N] ");
-    terminal.types("y\r");
-    terminal.sees("ended 0");
+    terminal.wait_for("write these changes? [y/N] ");
+    terminal.type_keys("y\r");
+    terminal.wait_for("ended 0");
     terminal.end();
     assert!(lab.home().join(".claude.json").exists());
 }
@@ -161,7 +161,7 @@ fn f15_mcp_install_does_not_follow_links_in_a_project() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, lab.workspace().join(".vscode")).unwrap();
     let install = || install(&lab, &["vscode", "--yes"]).cwd(lab.workspace()).run();
-    install().complains(1, "is a symbolic link");
+    install().fails_with(1, "is a symbolic link");
     assert!(fs::read_dir(&elsewhere).unwrap().next().is_none());
     fs::remove_file(lab.workspace().join(".vscode")).unwrap();
     fs::create_dir(lab.workspace().join(".vscode")).unwrap();

@@ -57,7 +57,7 @@ fn tool_server_is_listed_accepted_and_called_from_a_program() {
         tools.map(|tool| tool["standing"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(standings(&listed), ["new"; 6]);
-    lab.belljar(["mcp", "accept", "odd"]).run().complains(2, "nothing was accepted");
+    lab.belljar(["mcp", "accept", "odd"]).run().fails_with(2, "nothing was accepted");
     let shown = lab.belljar(["mcp", "accept", "odd", "echo", "--yes"]).succeed();
     assert!(
         shown.contains("Says it again.")
@@ -101,7 +101,7 @@ fn tool_server_runs_are_listed_only_when_their_purpose_is_requested() {
         listed(&["--purpose", "all"]),
         [(call, finished.clone()), (server, finished.clone()), (run, finished)]
     );
-    lab.belljar(["runs", "--purpose", "other"]).run().complains(2, "tool-server");
+    lab.belljar(["runs", "--purpose", "other"]).run().fails_with(2, "tool-server");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn run_with_an_unset_secret_names_the_command_that_sets_it() {
     lab.configure("[secret.token]\nhosts = [\"api.example.com\"]\n");
     lab.belljar(["run", "--allow", "api.example.com", "--secret", "token", "--", "true"])
         .run()
-        .complains(2, "belljar secret set token");
+        .fails_with(2, "belljar secret set token");
 }
 
 /// A WebSocket client in Python: authenticates with the token, sends one message, and prints all

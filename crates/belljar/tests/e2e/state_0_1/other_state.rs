@@ -11,11 +11,11 @@ fn skills_of_version_0_1_keep_their_versions_and_pending_approvals() {
     let first = history[0]["version"].as_str().expect("a hash").to_owned();
     skill(&["approve", "double", &first, "-y"]).succeed();
     assert_eq!(skill(&["run", "double", "--input", "7"]).succeed(), "14");
-    skill(&["run", "waits"]).run().complains(2, "waits for approval");
+    skill(&["run", "waits"]).run().fails_with(2, "waits for approval");
     skill(&["approve", "waits", "-y"]).succeed();
     // The skill is approved now, but no declared API of this machine allows the host that it requests.
-    skill(&["run", "waits"]).run().complains(2, "was not given");
-    skill(&["show", "removed"]).run().complains(2, "there is no skill");
+    skill(&["run", "waits"]).run().fails_with(2, "was not given");
+    skill(&["show", "removed"]).run().fails_with(2, "there is no skill");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn ledger_of_version_0_1_accepts_new_events_and_verifies() {
     let verify = ["ledger", "verify", "--deep", "--checkpoint", "home/checkpoint.txt"];
     fixture.belljar(verify).args(["--key", "home/keys.pub"]).succeed();
     let receipt = || fixture.belljar(["ledger", "verify-receipt", "home/kept-bodies.receipt"]);
-    receipt().run().complains(1, "--accept-format-1");
+    receipt().run().fails_with(1, "--accept-format-1");
     receipt().arg("--accept-format-1").succeed();
     let events = fixture.objects(&["ledger", "log", "--json", "--run", "kept-bodies"]);
     let ended =
