@@ -16,11 +16,11 @@ use crate::rules::{Handling, OutboundRequest, Rules};
 use crate::scrub::BoxError;
 use crate::upstream::Body;
 
-/// Error text for a client whose request is cut off.
+/// The error text that a client gets when changed rules abort its request.
 pub(crate) const CUT_MESSAGE: &str =
     "the rules of the box changed and no longer allow this traffic";
 
-/// An active request or connection, in the form that the rules check.
+/// A request or connection in progress, in the form that the rules check.
 #[derive(Debug)]
 pub(crate) enum Traffic {
     Request(Arc<OutboundRequest>),
@@ -40,7 +40,7 @@ impl Traffic {
     }
 }
 
-/// All active requests and connections of a box.
+/// All requests and connections of a box that are in progress.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTraffic {
     all: Mutex<HashMap<u64, Entry>>,
@@ -55,7 +55,7 @@ struct Entry {
 }
 
 impl ActiveTraffic {
-    /// Registers traffic as active until the ticket is dropped.
+    /// Registers a request or connection as active until the ticket is dropped.
     pub(crate) fn begin(self: &Arc<Self>, traffic: Traffic) -> Ticket {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, cut) = oneshot::channel();
@@ -65,8 +65,8 @@ impl ActiveTraffic {
         Ticket { active: Arc::clone(self), number, is_cut, cut }
     }
 
-    /// Registers traffic that was decided earlier, or returns `None` if these rules do not allow
-    /// it.
+    /// Registers a request or connection that was allowed earlier, or returns `None` if these rules
+    /// do not allow it.
     pub(crate) fn begin_if_allowed(
         self: &Arc<Self>,
         traffic: Traffic,
@@ -75,7 +75,7 @@ impl ActiveTraffic {
         traffic.is_allowed(rules).then(|| self.begin(traffic))
     }
 
-    /// Cuts off all traffic that these rules do not allow.
+    /// Aborts all requests and connections that these rules do not allow.
     pub(crate) fn cut(&self, rules: &Rules) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, entry| {
@@ -86,8 +86,8 @@ impl ActiveTraffic {
     }
 }
 
-/// Registration of one active request or connection. Completes as a future when the traffic is cut
-/// off.
+/// The registration of one active request or connection; dropping it ends the registration.
+/// Completes as a future when the traffic is cut off.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     active: Arc<ActiveTraffic>,
@@ -97,13 +97,13 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Returns a flag that is set when the traffic is cut off, for callers that poll.
+    /// Returns a flag that is set when changed rules abort the request or connection.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_cut)
     }
 }
 
-/// Completes when the rules no longer allow the traffic.
+/// Completes when changed rules no longer allow the request or connection.
 impl Future for Ticket {
     type Output = ();
 
@@ -122,7 +122,7 @@ impl Drop for Ticket {
     }
 }
 
-/// The body of a response, which fails when the request is cut off.
+/// A response body that fails when changed rules abort its request.
 pub(crate) struct Cuttable {
     body: Body,
     ticket: Ticket,

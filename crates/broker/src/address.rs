@@ -10,50 +10,51 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use belljar_model::net::Hostname;
 
-/// An address of the public internet.
+/// An IP address of the public internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Public(IpAddr);
 
-/// An address outside the public internet, with its range.
+/// An IP address outside the public internet, with the range that contains it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{address} is {range}")]
+#[error("the address {address} is not public: it is {range}")]
 pub struct Private {
     pub address: IpAddr,
     pub range: Range,
 }
 
-/// Kind of an address outside the public internet.
+/// The kind of an IP address outside the public internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Range {
-    /// Metadata service of a cloud, which hands out credentials; no rule can allow it (A06).
+    /// An address of a cloud metadata service, which hands out credentials; no rule can allow it
+    /// (A06).
     Metadata,
-    /// Private network; a rule that names the target can allow it.
+    /// An address of a private network; a rule that names the target can allow it.
     Local,
     Loopback,
     LinkLocal,
-    /// Address of the machine that the broker runs on.
+    /// An address of the machine that the broker runs on.
     Own,
     Multicast,
     Unspecified,
-    /// Reserved for documentation, tests, tunnels and the like; includes the addresses of names
+    /// An address reserved for documentation, tests or tunnels; includes the addresses of names
     /// inside the box.
     Reserved,
 }
 
-/// The addresses that a permit can reach.
+/// The IP addresses that an allowed request can reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Public addresses only.
+    /// The request can reach public addresses only.
     Public,
-    /// Public and private addresses, because a rule names the target.
+    /// The request can reach public and private addresses, because a rule names the target.
     Named,
 }
 
-/// An address that passed the filter and can be dialled.
+/// An IP address that passed the address filter, so that the broker can dial it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dialable(IpAddr);
 
-/// Address filter for one machine, which contains the machine's own addresses.
+/// Decides which IP addresses the broker can dial; contains the addresses of its own machine.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     own: BTreeSet<IpAddr>,
@@ -85,7 +86,7 @@ impl Filter {
         Self { own: own.into_iter().collect() }
     }
 
-    /// Checks a resolved address, or an address that a rule names.
+    /// Returns the address as dialable if `reach` allows it, or an error for a private address.
     pub fn check(&self, address: IpAddr, reach: Reach) -> Result<Dialable, Private> {
         let refuse = |range| Err(Private { address, range });
         match (range(address), reach) {
@@ -98,8 +99,9 @@ impl Filter {
         }
     }
 
-    /// Checks the `connect` address of a rule. The operator wrote the address, so only metadata
-    /// services and addresses without a single host are refused.
+    /// Returns the `connect` address of a rule as dialable, or an error for a private address. The
+    /// operator wrote the address, so only metadata services and addresses without a single host
+    /// are refused.
     pub fn check_connect(&self, address: SocketAddr) -> Result<Dialable, Private> {
         match range(address.ip()) {
             Some(range @ (Range::Metadata | Range::Unspecified | Range::Multicast)) => {
@@ -139,7 +141,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// Addresses of metadata services, which return credentials of the machine.
+/// The IP addresses of cloud metadata services, which return credentials of the machine.
 const METADATA: [IpAddr; 11] = [
     v4(169, 254, 169, 254), // AWS, Google, Azure, DigitalOcean, OpenStack, …
     v4(169, 254, 170, 2),   // AWS ECS
@@ -154,7 +156,7 @@ const METADATA: [IpAddr; 11] = [
     v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]), // Scaleway
 ];
 
-/// Names of metadata services; all names below them count as well.
+/// The host names of cloud metadata services; all names below them count as well.
 const METADATA_NAMES: [&str; 12] = [
     "metadata",
     "metadata.google.internal",
@@ -226,7 +228,7 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Returns the range of an IPv6 address that contains a public IPv4 address.
+/// Returns the range of an IPv6 address that embeds a public IPv4 address.
 fn range_of_embedding(address: Ipv6Addr) -> Option<Range> {
     match address.segments() {
         // Only NAT64 leads to the public internet. A kernel or a tunnel translates the other forms,

@@ -17,11 +17,12 @@ use crate::broker::Broker;
 use crate::http::Refusal;
 use crate::record::{Answer, BrokerEvent, Question, QuestionClosed};
 
-/// Maximum number of open questions; a person cannot review more at once.
+/// The maximum number of questions that wait for the operator; a person cannot review more at once.
 const MAX_OPEN: usize = 64;
-/// Maximum number of questions in one run, so that a box cannot fill the ledger.
+/// The maximum number of questions to the operator in one run, so that a box cannot fill the
+/// ledger.
 const MAX_TOTAL: u64 = 10_000;
-/// Longest text of a question. The operator must see all of it to approve it.
+/// The maximum length of a question to the operator. The operator must see all of it to approve it.
 const MAX_TEXT: usize = 3000; // bytes
 
 /// Proof that the operator approved one request or connection. Only a [`Broker`] creates one.
@@ -29,7 +30,7 @@ const MAX_TEXT: usize = 3000; // bytes
 #[must_use]
 pub(crate) struct Approved(());
 
-/// The questions that wait for an answer.
+/// The questions that wait for an answer of the operator.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     open: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
@@ -37,7 +38,7 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Delivers an answer to the request that waits for it, once.
+    /// Passes the operator's answer to the waiting request, once.
     pub(crate) fn answer(&self, question: u64, answer: Answer) {
         let waiting = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&question);
         if let Some(waiting) = waiting {
@@ -45,7 +46,7 @@ impl Questions {
         }
     }
 
-    /// Opens a question, unless a limit is reached.
+    /// Opens a question to the operator, or returns `None` if a limit is reached.
     fn open(self: &Arc<Self>) -> Option<(Open, oneshot::Receiver<Answer>)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= MAX_OPEN {
@@ -62,7 +63,7 @@ impl Questions {
     }
 }
 
-/// An open question; dropping this value closes it.
+/// A question to the operator that is open; dropping this value closes the question.
 struct Open {
     questions: Arc<Questions>,
     number: u64,
@@ -93,8 +94,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Broker {
-    /// Asks the operator and waits for the answer. Returns the approval, or the refusal for the
-    /// client; a timeout is a refusal.
+    /// Asks the operator to approve a request and waits for the answer. Returns the approval, or
+    /// the refusal for the client; a timeout is a refusal.
     pub(crate) async fn ask(&self, question: Question) -> Result<Approved, Refusal> {
         let (what, rule) = (question.to_string(), question.rule.clone());
         let answer = if what.len() > MAX_TEXT {
@@ -108,7 +109,7 @@ impl Broker {
         })
     }
 
-    /// Asks the operator like [`Broker::ask`], but returns a refusal as reason code and
+    /// Asks the operator as [`Broker::ask`] does, but returns a refusal as reason code and
     /// explanation.
     async fn wait_for_answer(
         &self,

@@ -21,7 +21,7 @@ use crate::upstream::{Proxy, Upstream};
 use crate::vault::sealed::{Key, Unsealed};
 use crate::vault::{Vault, VaultError};
 
-/// Inputs from the file system, which the broker cannot access later.
+/// The inputs that the broker reads from files at its start, because it has no file access later.
 #[derive(Debug)]
 pub struct Materials {
     pub roots: Roots,
@@ -29,9 +29,9 @@ pub struct Materials {
     pub values: Vec<(SecretName, Unsealed)>,
     /// The key that the secrets were sealed with.
     pub key: Option<Key>,
-    /// Addresses of the policy's proxy.
+    /// The addresses of the HTTP proxy that the policy names.
     pub proxy: Vec<SocketAddr>,
-    /// Returns the current time.
+    /// A function that returns the current time.
     pub clock: fn() -> SystemTime,
 }
 
@@ -91,7 +91,7 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
 pub(crate) struct Broker {
     rules: Mutex<Arc<Rules>>,
     ask_timeout: Mutex<Duration>,
-    /// Number of rule changes so far.
+    /// The number of rule changes so far, for subscribers.
     changes: watch::Sender<u64>,
     pub(crate) active: Arc<ActiveTraffic>,
     pub(crate) vault: Vault,
@@ -106,25 +106,25 @@ pub(crate) struct Broker {
     held: Arc<Semaphore>,
 }
 
-/// State of the box's DNS names.
+/// The state of the box's DNS names: assigned addresses and query limits.
 #[derive(Debug)]
 struct Names {
     pool: Pool,
     limiter: Limiter,
 }
 
-/// Counter of recorded denials.
+/// The number of denials that were recorded in the ledger.
 #[derive(Debug, Default)]
 struct Denied {
     recorded: u32,
 }
 
-/// Maximum number of recorded denials; later ones are dropped, so that a box cannot fill the
-/// ledger.
+/// The maximum number of denials in the ledger; later ones are dropped, so that a box cannot fill
+/// the ledger.
 const MAX_DENIALS: u32 = 10_000;
 
-/// Total memory for buffered bodies, in pieces of [`HELD_PIECE`] bytes. A box can send thousands of
-/// requests at once.
+/// The memory limit for buffered bodies, in units of [`HELD_PIECE`] bytes. A box can send thousands
+/// of requests at once.
 const MAX_HELD_PIECES: usize = 64;
 const HELD_PIECE: usize = 1 << 20;
 
@@ -155,7 +155,7 @@ impl Broker {
         Arc::clone(&lock(&self.rules))
     }
 
-    /// Returns how long a question stays open.
+    /// Returns how long a question waits for the operator's answer.
     pub(crate) fn ask_timeout(&self) -> Duration {
         *lock(&self.ask_timeout)
     }
@@ -165,8 +165,8 @@ impl Broker {
         self.changes.subscribe()
     }
 
-    /// Puts new rules into force and cuts off traffic that they do not allow. The secrets and their
-    /// hosts stay the same; the rules that carry a secret can change.
+    /// Applies new rules and aborts requests and connections that they do not allow. The secrets
+    /// and their hosts stay the same; the rules that carry a secret can change.
     pub(crate) fn change(&self, policy: &Policy) {
         let rules = Arc::new(self.rules().followed_by(policy));
         *lock(&self.rules) = Arc::clone(&rules);
@@ -237,7 +237,7 @@ impl Broker {
         Arc::clone(&self.held).acquire_many_owned(pieces).await.ok()
     }
 
-    /// Records a denial, up to a limit.
+    /// Records a denied request in the ledger, up to a limit.
     pub(crate) fn deny(&self, decided: Decided) {
         let mut denied = lock(&self.denied);
         denied.recorded = denied.recorded.saturating_add(1);
@@ -251,7 +251,7 @@ impl Broker {
         }
     }
 
-    /// Records behaviour that is typical of an attack.
+    /// Records an alarm about behaviour that is typical of an attack.
     pub(crate) fn alarm(&self, alarm: &'static str, detail: String) {
         self.recorder.send(vec![BrokerEvent::Alarm { alarm: alarm.to_owned(), detail }]);
     }
@@ -273,7 +273,7 @@ impl Broker {
     }
 }
 
-/// Executor for the streams of HTTP/2.
+/// The task executor for HTTP/2 streams.
 #[derive(Clone)]
 pub(crate) struct Spawner(Arc<Broker>);
 
@@ -289,7 +289,7 @@ where
     }
 }
 
-/// Returns the events for a refused name: each name once, up to a limit.
+/// Returns the ledger events for a refused DNS name: each name once, up to a limit.
 fn events_of_refused_name(
     limiter: &mut Limiter,
     name: String,

@@ -26,11 +26,11 @@ use crate::stream::Rewound;
 use crate::tcp;
 use crate::tls::{Hello, Peek};
 
-/// Timeout for the first bytes of a client.
+/// The timeout for the first bytes that a client sends.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout for the first bytes of a client in a protocol where the server can send first.
+/// The timeout for the first bytes of a client if the server of the protocol can send first.
 const SERVER_FIRST_TIMEOUT: Duration = Duration::from_millis(500);
-/// Largest number of bytes read before the protocol must be known.
+/// The maximum number of bytes that are read before the protocol of a connection must be known.
 const MAX_FIRST_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: SocketAddr) {
@@ -74,11 +74,11 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
     }
 }
 
-/// The first bytes of a client, by protocol.
+/// The first bytes that a client sent, by their protocol.
 enum FirstBytes {
     Tls(Hello, Bytes),
     Http(Bytes),
-    /// Bytes of another protocol.
+    /// The first bytes of a connection whose protocol is neither TLS nor HTTP.
     Other(Bytes),
     Nothing,
 }
@@ -194,7 +194,7 @@ async fn tls(
     }
 }
 
-/// Sends the TLS alert `unrecognized_name`.
+/// Sends the TLS alert `unrecognized_name` to a client.
 async fn send_unrecognized_name(stream: &mut TcpStream) {
     const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 112]; // fatal, unrecognized_name
     stream.write_all(&ALERT).await.ok(); // the connection is refused either way

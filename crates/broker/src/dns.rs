@@ -25,10 +25,10 @@ pub use resolver::{ResolveError, Resolver, ResolverConf};
 use crate::rules::{Denial, Rules};
 use query::{Code, Question};
 
-/// The reply to a query, with the decision.
+/// The reply to a DNS query, with the decision of the rules.
 #[derive(Debug)]
 pub struct Answer {
-    /// The whole message, at most 512 bytes, so that it fits into every datagram. `None` if the
+    /// The whole DNS reply, at most 512 bytes, so that it fits into every datagram. `None` if the
     /// message was not a query.
     pub reply: Option<Vec<u8>>,
     pub decided: Decided,
@@ -36,19 +36,22 @@ pub struct Answer {
 
 #[derive(Debug)]
 pub enum Decided {
-    /// A rule allows the name. Queries for other record types than addresses get an empty answer.
+    /// A rule allows the box to resolve the name. Queries for other record types than addresses get
+    /// an empty answer.
     Allowed { name: Hostname, kind: Kind, rule: String },
-    /// The name does not exist for this box.
+    /// No rule allows the name, so it does not exist for this box.
     Denied { name: Hostname, kind: Kind, denial: Denial },
-    /// Not a valid host name, so no rule can allow it. `asked` is safe to display.
+    /// The queried text is not a valid host name, so no rule can allow it. `asked` is safe to
+    /// display.
     NoHostName { asked: String, kind: Kind },
-    /// Answered without the rules: `localhost`, or a reverse lookup, which never finds a name.
+    /// The query was answered without the rules: `localhost`, or a reverse lookup, which never
+    /// finds a name.
     Local,
     /// A malformed query.
     Malformed,
 }
 
-/// Answers one DNS query.
+/// Answers one DNS query of a box according to the rules.
 pub fn answer(message: &[u8], rules: &Rules, pool: &mut Pool, now: Instant) -> Answer {
     let question = match query::parse(message) {
         Ok(question) => question,
@@ -111,7 +114,7 @@ fn address(kind: Kind, ipv4: Ipv4Addr, ipv6: Option<Ipv6Addr>) -> Reply {
     }
 }
 
-/// Returns a reply with its length prefix, for TCP.
+/// Returns a DNS reply with its length prefix, for TCP.
 pub fn frame(reply: &[u8]) -> Vec<u8> {
     // No reply of the broker is longer than a datagram.
     let length = u16::try_from(reply.len()).unwrap_or(u16::MAX);

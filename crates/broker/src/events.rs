@@ -3,7 +3,7 @@
 
 use crate::record::{BrokerEvent, Decided, Finished, Question, Verdict};
 
-/// Longest untrusted text in a log line.
+/// The maximum length of a text from the box in a log line.
 const MAX_TEXT: usize = 256; // bytes
 
 pub(crate) fn log(event: &BrokerEvent) {
@@ -45,17 +45,18 @@ fn log_decided(decided: &Decided) {
     tracing::info!(method, scheme, host, port, path, verdict, rule, reason, "request decided");
 }
 
-/// Returns the code of a denial. An allowed request has no reason except its rule.
+/// Returns the reason code of a denial, or `None` if the request was allowed. An allowed request
+/// has no reason except its rule.
 fn denied(verdict: Verdict, reason: &str) -> Option<&str> {
     (verdict == Verdict::Deny).then(|| code(reason))
 }
 
-/// Returns the code before the explanation, which can quote text from the box.
+/// Returns the reason code without the explanation after it, which can quote text from the box.
 fn code(reason: &str) -> &str {
     reason.split_once(": ").map_or("", |(code, _)| short(code))
 }
 
-/// Removes the query string and truncates the text, because it comes from the box.
+/// Removes the query string from a text of the box and truncates it.
 fn short(text: &str) -> &str {
     let path = text.split_once('?').map_or(text, |(path, _)| path);
     let end = (0..=MAX_TEXT).rev().find(|at| path.is_char_boundary(*at)).unwrap_or(0);
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn log_reason_is_only_its_code() {
+    fn log_line_contains_only_the_reason_code() {
         assert_eq!(code("method: POST is not among GET"), "method");
         assert_eq!(code("any text from the box"), "");
     }

@@ -31,23 +31,23 @@ use crate::record::{Decided, Verdict};
 
 pub(crate) use answer::Refusal;
 
-/// The target of a connection, known before its first request.
+/// The destination of a connection from the box, known before its first request.
 #[derive(Debug)]
 pub(crate) struct ConnectionTarget {
     pub(crate) scheme: Scheme,
-    /// The name that the client resolved, or that its TLS hello contains.
+    /// The host name that the client resolved or sent in its TLS handshake, or the dialled address.
     pub(crate) name: Target,
     pub(crate) port: u16,
 }
 
-/// Timeout for the head of a request, also on an idle connection.
+/// The timeout for the head of an HTTP request, also on an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of a request head.
+/// The maximum size of an HTTP request head.
 const MAX_HEAD: u32 = 64 * 1024;
-/// Maximum number of concurrent requests on one connection.
+/// The maximum number of concurrent HTTP requests on one connection.
 const MAX_STREAMS: u32 = 128;
 
-/// Serves an HTTP connection until it ends.
+/// Serves an HTTP connection of a box until the connection ends.
 pub(crate) async fn serve<S>(
     broker: Arc<Broker>,
     stream: S,
@@ -105,8 +105,8 @@ pub(crate) async fn serve<S>(
     }
 }
 
-/// Completes when the rules no longer allow the host of a connection. Single requests are decided
-/// and cut off separately.
+/// Completes when changed rules no longer allow the host of a connection. Single requests are
+/// decided and cut off separately.
 async fn unreachable(broker: Arc<Broker>, target: Arc<ConnectionTarget>) {
     let mut changes = broker.changes();
     while changes.changed().await.is_ok() {
@@ -120,8 +120,7 @@ async fn unreachable(broker: Arc<Broker>, target: Arc<ConnectionTarget>) {
     }
 }
 
-/// Returns the denial to record for a malformed request, which was answered with 400 and not
-/// forwarded.
+/// Returns the denial to record for a malformed HTTP request, which gets the response 400.
 fn malformed_request(target: &ConnectionTarget, error: &hyper::Error) -> Decided {
     Decided {
         method: "HTTP".to_owned(),

@@ -26,10 +26,10 @@ pub use usage::{Observer, Provider, Usage};
 
 use rate::TokenBucket;
 
-/// The owner of a limit or budget.
+/// The rule, secret or run that has a limit or budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A rule, by its name in logs.
+    /// The rule with this name.
     Rule(String),
     /// A secret.
     Secret(SecretName),
@@ -47,10 +47,10 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Why a request gets a 429, or a response ends early.
+/// The exceeded limit because of which a request gets status 429 or a response ends early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Spent {
-    /// Too many requests in a short time.
+    /// The rate limit is exceeded.
     #[error(
         "the {owner} allows {rate} requests; try again in {} s",
         retry_after.as_secs().saturating_add(1)
@@ -60,10 +60,10 @@ pub enum Spent {
         owner: Owner,
         /// The exceeded rate.
         rate: Rate,
-        /// Time until the next request is possible.
+        /// The time until the next request is allowed.
         retry_after: Duration,
     },
-    /// The whole budget is used up.
+    /// A limit or budget is used up completely.
     #[error("the {owner} has used up its {limit}; raise the limit in the operator's belljar.toml")]
     All {
         /// The owner of the limit.
@@ -74,7 +74,7 @@ pub enum Spent {
 }
 
 impl Spent {
-    /// Returns the reason code.
+    /// Returns the reason code of the exceeded limit.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Rate { .. } => "rate",
@@ -82,7 +82,7 @@ impl Spent {
         }
     }
 
-    /// Returns the value for the `Retry-After` header; `None` if waiting does not help.
+    /// Returns the time for the `Retry-After` header; `None` if waiting does not help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rate { retry_after, .. } => Some(*retry_after),
@@ -91,12 +91,12 @@ impl Spent {
     }
 }
 
-/// Amounts used of one budget.
+/// The amounts that were used of one budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Number of requests that were sent.
+    /// The number of requests that were sent.
     pub requests: u64,
-    /// Bytes of bodies, in both directions.
+    /// The number of body bytes in both directions.
     pub bytes: u64,
     /// Tokens of models.
     pub tokens: u64,
@@ -104,27 +104,27 @@ pub struct Used {
     pub money: MicroUsd,
 }
 
-/// The rule and the secrets that a request is charged to.
+/// The rule and the secrets whose limits a request counts towards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
     rule: Option<usize>,
     secrets: Vec<SecretName>,
 }
 
-/// One charge to a budget, for the ledger.
+/// An amount of tokens or money that is charged to a budget, for the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
-    /// The owner of the budget.
+    /// The rule, secret or run whose budget is charged.
     pub owner: Owner,
-    /// Unit of the amounts: `tokens` or `microusd`.
+    /// The unit of the amount: `tokens` or `microusd`.
     pub unit: &'static str,
-    /// Amount of this charge.
+    /// The amount of this charge, in `unit`.
     pub amount: u64,
     /// Total amount so far.
     pub total: u64,
 }
 
-/// The counters of one run.
+/// Counts the requests, bytes, tokens and costs of one run and enforces their limits.
 #[derive(Debug)]
 pub struct Meter {
     rules: HashMap<Option<usize>, RuleUse>,
@@ -164,7 +164,7 @@ impl Meter {
         }
     }
 
-    /// Counts a request that carries these secrets, or returns the exceeded limit.
+    /// Counts a request and its secrets towards the limits, or returns the exceeded limit.
     pub fn request<'a>(
         &mut self,
         permit: &Permit,
@@ -197,7 +197,7 @@ impl Meter {
         Ok(charge)
     }
 
-    /// Counts bytes of a body in either direction; fails if a limit is exceeded.
+    /// Counts body bytes of either direction; returns an error if a limit is exceeded.
     pub fn bytes(&mut self, charge: &Charge, bytes: u64) -> Result<(), Spent> {
         let mut result = Ok(());
         if let Some(rule) = self.rules.get_mut(&charge.rule) {
@@ -229,18 +229,18 @@ impl Meter {
         charged
     }
 
-    /// Returns what the run has used.
+    /// Returns the amounts that the run has used of its budget.
     pub fn run(&self) -> Used {
         self.run.used
     }
 
-    /// Returns what was used with a secret.
+    /// Returns the amounts that were used of a secret's budget.
     pub fn secret(&self, name: &SecretName) -> Option<Used> {
         self.secrets.get(name).map(|account| account.used)
     }
 }
 
-/// Returns the accounts that a request is charged to: one per secret, and the run's.
+/// Returns the counters that a request is charged to: one per secret, and the one of the run.
 fn accounts<'a>(
     secrets: &'a mut BTreeMap<SecretName, Account>,
     run: &'a mut Account,
@@ -251,7 +251,8 @@ fn accounts<'a>(
 }
 
 impl RuleUse {
-    /// Checks the byte limit; `over` is 1 if the limit itself is still allowed.
+    /// Returns an error if the byte limit is used up; `over` is 1 if reaching the limit is still
+    /// allowed.
     fn check_total(&self, over: u64) -> Result<(), Spent> {
         match self.limits.total {
             Some(limit) if self.bytes >= limit.as_u64().saturating_add(over) => {
@@ -263,7 +264,7 @@ impl RuleUse {
 }
 
 impl Account {
-    /// Checks whether the budget allows one more request.
+    /// Returns an error if the budget does not allow one more request.
     fn check(&self) -> Result<(), Spent> {
         let Budget { requests, bytes: _, tokens, money } = self.budget;
         let spent = |limit: String| Err(Spent::All { owner: self.owner.clone(), limit });

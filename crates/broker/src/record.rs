@@ -19,17 +19,17 @@ use crate::ask::Questions;
 use crate::events;
 use crate::vault::Renewal;
 
-/// Largest message from a broker.
+/// The maximum size of a message from a broker.
 pub const MAX_MESSAGE: usize = 96 * 1024;
 
-/// Largest message to a broker, which can contain a whole policy.
+/// The maximum size of a message to a broker, which can contain a whole policy.
 const MAX_INCOMING: usize = 160 * 1024;
 
-/// Longest text in an event; longer texts are truncated and end in `…`.
+/// The maximum length of a text in an event; longer texts are truncated and end in `…`.
 const MAX_TEXT: usize = 4096;
 
-/// Name of the alarm for a new refresh token that could not be stored; the one in the vault is no
-/// longer valid.
+/// The name of the alarm for a new refresh token that could not be stored, so that the vault's is
+/// invalid.
 pub const NOT_KEPT: &str = "login-not-kept";
 
 /// Returns the detail text of the [`NOT_KEPT`] alarm.
@@ -42,17 +42,17 @@ pub fn not_kept(name: &SecretName, why: &str) -> String {
 /// One event of the broker, as the ledger will record it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BrokerEvent {
-    /// A DNS query was decided.
+    /// The broker allowed or denied a DNS query.
     Dns { name: String, query: String, verdict: Verdict, rule: Option<String>, reason: String },
-    /// A request was decided.
+    /// The broker allowed or denied a request.
     Decided(Decided),
     /// An allowed request ended; `cause` is the ledger index of the entry that allowed it.
     Finished(Finished),
-    /// A secret is added to a request.
+    /// A secret is inserted into a request.
     SecretUsed { name: String, slot: String, host: String },
-    /// The box did something that an attacker would do.
+    /// The box did something that is typical of an attack.
     Alarm { alarm: String, detail: String },
-    /// Part of a budget is used up.
+    /// Tokens or money of a budget were used.
     Spent { budget: String, unit: String, amount: u64, total: u64 },
     /// A request waits for the operator's approval.
     Asked(Box<Question>),
@@ -60,8 +60,8 @@ pub enum BrokerEvent {
     QuestionClosed { question: Box<Question>, why: QuestionClosed },
 }
 
-/// A request or connection that waits for an approval. Of the query string, only its length is
-/// given.
+/// A question to the operator: a request or connection that waits for approval. Of the query
+/// string, only its length is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     pub number: u64,
@@ -70,12 +70,12 @@ pub struct Question {
     pub host: String,
     pub port: u16,
     pub path: String,
-    /// Length of the query string in bytes.
+    /// The length of the URL's query string in bytes.
     pub query: u64,
     pub is_websocket: bool,
     /// Names of the secrets that the request would carry.
     pub secrets: Vec<String>,
-    /// The ask rule that matched.
+    /// The `ask` rule that matched the request.
     pub rule: String,
     /// Timeout of the question in milliseconds.
     pub wait: u64,
@@ -108,7 +108,7 @@ impl fmt::Display for Question {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuestionClosed {
     Timeout,
-    /// The client closed the connection.
+    /// The client closed the connection before an answer.
     Gone,
     /// The rules changed.
     Rules,
@@ -124,25 +124,25 @@ impl QuestionClosed {
     }
 }
 
-/// The supervisor's answer to a question.
+/// The operator's answer to a question, sent by the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Yes,
     No,
-    /// No operator can be asked.
+    /// No operator can be asked for an approval.
     Nobody,
-    /// The question could not be recorded.
+    /// The question could not be recorded in the ledger.
     Unrecorded,
 }
 
-/// The decision about a request.
+/// The broker's decision about a request, for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     pub method: String,
     pub scheme: String,
     pub host: String,
     pub port: u16,
-    /// The path without its query string.
+    /// The path of the requested URL, without its query string.
     pub path: String,
     pub verdict: Verdict,
     pub rule: Option<String>,
@@ -150,7 +150,7 @@ pub struct Decided {
     pub secrets: Vec<String>,
 }
 
-/// The result of an allowed request.
+/// The result of an allowed request, for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
     pub cause: u64,
@@ -176,38 +176,40 @@ impl Verdict {
     }
 }
 
-/// A message from a broker that is serving.
+/// A message that a serving broker sends to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromBroker {
     Events(EventBatch),
-    /// The rules of the change with this number are in force.
+    /// The rule change with this number is in force.
     Changed(u64),
     Renewed(Renewed),
 }
 
-/// A refresh token that replaces an older one. The broker expects an acknowledgement.
+/// A renewed refresh token, which replaces an older one in the vault. The broker expects an
+/// acknowledgement.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Renewed {
     pub id: u64,
     pub name: SecretName,
-    /// Contents of the sealed secret's file.
+    /// The content of the file that holds the encrypted secret.
     pub sealed: Vec<u8>,
-    /// Time at which the replaced token was set.
+    /// The time at which the replaced token was stored.
     pub replaces: u64,
 }
 
-/// Events on their way to the ledger. The broker expects an acknowledgement unless `id` is 0.
+/// A numbered list of events that the broker sends to be recorded in the ledger. The broker expects
+/// an acknowledgement unless `id` is 0.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct EventBatch {
     pub id: u64,
     pub events: Vec<BrokerEvent>,
 }
 
-/// A message to a broker: the acknowledgement of an [`EventBatch`], an answer of the operator, or
-/// new rules.
+/// A message from the supervisor to a broker: the acknowledgement of an [`EventBatch`], an answer
+/// of the operator, or new rules.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToBroker {
-    /// The whole batch is on disk; `first` is the ledger index of its first event.
+    /// The whole event batch is on disk; `first` is the ledger index of its first event.
     Recorded {
         id: u64,
         first: u64,
@@ -219,7 +221,7 @@ pub enum ToBroker {
         question: u64,
         answer: Answer,
     },
-    /// Replaces the rules of the box.
+    /// Replaces the network rules of the box.
     Rules {
         change: u64,
         policy: Box<Policy>,
@@ -233,7 +235,7 @@ pub(crate) struct Change {
     pub(crate) policy: Policy,
 }
 
-/// Proof that events are on disk. Only a [`Recorder`] creates one.
+/// Proof that events are stored in the ledger on disk. Only a [`Recorder`] creates one.
 #[derive(Debug)]
 #[must_use]
 pub struct Recorded {
@@ -241,7 +243,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Returns the ledger index of the first event.
+    /// Returns the ledger index of the first recorded event.
     pub const fn index(&self) -> u64 {
         self.first
     }
@@ -252,7 +254,8 @@ impl Recorded {
     }
 }
 
-/// Why events were not recorded. An action that depends on them must not happen.
+/// The reason why events were not recorded in the ledger. An action that depends on them must not
+/// happen.
 #[derive(Debug, thiserror::Error)]
 pub enum Unrecorded {
     #[error("the ledger refused the entry")]
@@ -279,7 +282,7 @@ pub struct RecorderTasks {
     queue: mpsc::UnboundedReceiver<FromBroker>,
 }
 
-/// The receiving side of the supervisor's socket.
+/// The receiving side of the socket to the supervisor.
 #[derive(Debug)]
 struct Incoming {
     socket: Arc<UnixDatagram>,
@@ -315,7 +318,7 @@ impl Recorder {
         &self.questions
     }
 
-    /// Reports that the rules of a change are in force.
+    /// Reports to the supervisor that a numbered change of the rules is in force.
     pub(crate) fn changed(&self, number: u64) {
         self.queue.send(FromBroker::Changed(number)).ok(); // fails only while the broker ends
     }
@@ -358,7 +361,7 @@ impl Recorder {
 }
 
 impl RecorderTasks {
-    /// Receives messages until the supervisor closes the socket.
+    /// Receives messages of the supervisor until the supervisor closes the socket.
     async fn receive(incoming: Incoming) -> io::Result<()> {
         let mut buffer = vec![0; MAX_INCOMING];
         loop {
@@ -391,7 +394,8 @@ impl RecorderTasks {
         }
     }
 
-    /// Splits the tasks into receiving, and sending until every recorder is dropped.
+    /// Splits the tasks of a recorder into one that receives and one that sends until every
+    /// recorder is dropped.
     pub fn split(
         self,
     ) -> (impl Future<Output = io::Result<()>> + Send, impl Future<Output = io::Result<()>> + Send)
@@ -416,7 +420,7 @@ impl RecorderTasks {
     }
 }
 
-/// Truncates texts that an untrusted party could make long.
+/// Truncates texts of an event that the box or a server could make long.
 fn shorten(event: &mut BrokerEvent) {
     let cut = |text: &mut String| {
         if text.len() > MAX_TEXT {

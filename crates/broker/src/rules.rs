@@ -29,15 +29,15 @@ use denial::{Act, Miss};
 pub struct Rules {
     net: Net,
     allow: Vec<Rule>,
-    /// Stable number of each allow rule, kept when other rules are added or removed.
+    /// The number of each `allow` rule, which stays the same when other rules are added or removed.
     numbers: Vec<usize>,
-    /// Number of the next new rule.
+    /// The number that the next new rule gets.
     next: usize,
     deny: Vec<Rule>,
     ask: Vec<Rule>,
 }
 
-/// An outgoing request, as far as the rules need it.
+/// The parts of an outgoing request that rules are compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundRequest {
     pub scheme: Scheme,
@@ -49,7 +49,8 @@ pub struct OutboundRequest {
     pub upgrade: bool,
 }
 
-/// Permission for one request, or for one TLS connection that is forwarded without interception.
+/// The permission for one request, or for one TLS connection that is forwarded without
+/// interception.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     rule: String,
@@ -65,13 +66,13 @@ pub struct Permit {
     asks: Option<String>,
 }
 
-/// Permission to resolve a name for the box.
+/// The permission to resolve a host name for the box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePermit {
     rule: String,
 }
 
-/// Permission for one raw TCP connection.
+/// The permission for one raw TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpPermit {
     rule: String,
@@ -82,26 +83,27 @@ pub struct TcpPermit {
     asks: Option<String>,
 }
 
-/// Decision about a TLS connection.
+/// The decision about a TLS connection: intercept, forward or deny.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handling {
-    /// Terminate TLS and decide about each request.
+    /// Terminate TLS and decide about each request of the connection.
     Intercept,
-    /// Forward the encrypted bytes unchanged.
+    /// Forward the encrypted bytes of the connection unchanged.
     Passthrough(Permit),
     Refuse(Denial),
 }
 
-/// Rule name of permits that `net = "full"` grants.
+/// The rule name of permissions that `net = "full"` grants.
 const FULL: &str = "net full";
 
 impl Permit {
-    /// Returns the name of the rule, as shown in logs.
+    /// Returns the name of the rule that gave the permission, as shown in logs.
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// Returns the number of the rule, for its counters; `None` for `net = "full"` and ask rules.
+    /// Returns the number of the rule, which identifies its counters; `None` for `net = "full"` and
+    /// `ask` rules.
     pub fn index(&self) -> Option<usize> {
         self.index
     }
@@ -118,12 +120,14 @@ impl Permit {
         self.port
     }
 
-    /// Returns the fixed address to connect to, which replaces name resolution.
+    /// Returns the fixed address that the rule connects to instead of resolving the host name, if
+    /// any.
     pub fn connect(&self) -> Option<SocketAddr> {
         self.connect
     }
 
-    /// Returns the secrets that can be added; empty for plain HTTP and forwarded TLS (B13).
+    /// Returns the secrets that can be inserted into the request; empty for plain HTTP and
+    /// forwarded TLS (B13).
     pub fn secrets(&self) -> &BTreeSet<SecretName> {
         &self.secrets
     }
@@ -174,7 +178,8 @@ impl TcpPermit {
         self.reach
     }
 
-    /// Returns whether a rule names this port; otherwise the bytes are inspected for HTTP and TLS.
+    /// Returns whether a rule names this TCP port; otherwise the connection is inspected for HTTP
+    /// and TLS.
     pub fn by_rule(&self) -> bool {
         self.rule != FULL
     }
@@ -192,7 +197,8 @@ impl Rules {
         Self { net, allow, numbers: (0..next).collect(), next, deny, ask }
     }
 
-    /// Returns the rules of a new policy. Rules that stay keep their number and their used limits.
+    /// Returns the rules of a changed policy; rules that stay keep their numbers. Rules that stay
+    /// keep their number and their used limits.
     #[must_use]
     pub fn followed_by(&self, policy: &Policy) -> Self {
         let mut next = self.next;
@@ -209,7 +215,7 @@ impl Rules {
         Self { numbers, next, ..Self::new(policy) }
     }
 
-    /// Decides about one request.
+    /// Decides whether the rules allow one HTTP request.
     pub fn check(&self, request: &OutboundRequest) -> Result<Permit, Denial> {
         let act = Act::Request(request);
         self.refuse_always(act)?;
@@ -225,7 +231,7 @@ impl Rules {
         }
     }
 
-    /// Decides about a request by the allow rules and `net = "full"` only.
+    /// Decides about a request by the `allow` rules and `net = "full"` only.
     fn allowed(&self, act: Act<'_>, request: &OutboundRequest) -> Result<Permit, Denial> {
         let mut nearest = Miss::Nothing;
         for (index, rule) in self.allow.iter().enumerate() {
@@ -274,9 +280,9 @@ impl Rules {
         Ok(Permit { secrets, ..permit })
     }
 
-    /// Creates the permit of a rule, without its secrets. The `connect` address can come from
-    /// another rule with the same host, scheme and port: a preset lists the allowed requests, and
-    /// the operator's own rule gives the in-house address.
+    /// Creates the permit of an `allow` rule, without its secrets. The `connect` address can come
+    /// from another rule with the same host, scheme and port: a preset lists the allowed requests,
+    /// and the operator's own rule gives the in-house address.
     fn lead(
         &self,
         index: usize,
@@ -306,7 +312,7 @@ impl Rules {
         })
     }
 
-    /// Decides whether the box can resolve a name. Does not resolve the name.
+    /// Decides whether the rules allow the box to resolve a host name. Does not resolve the name.
     pub fn name(&self, name: &Hostname) -> Result<NamePermit, Denial> {
         let target = Target::Name(name.clone());
         let act = Act::Name(&target);
@@ -332,7 +338,7 @@ impl Rules {
         }
     }
 
-    /// Decides about a raw TCP connection.
+    /// Decides whether the rules allow a raw TCP connection to a target and port.
     pub fn tcp(&self, target: &Target, port: u16) -> Result<TcpPermit, Denial> {
         let act = Act::Tcp(target, port);
         self.refuse_always(act)?;
@@ -351,7 +357,7 @@ impl Rules {
         }
     }
 
-    /// Decides about a raw TCP connection by the given rules and `net = "full"`.
+    /// Decides about a raw TCP connection by the given `allow` rules and `net = "full"`.
     fn allowed_tcp(&self, rules: &[Rule], target: &Target, port: u16) -> Result<TcpPermit, Denial> {
         let act = Act::Tcp(target, port);
         for rule in rules {
@@ -406,7 +412,7 @@ impl Rules {
         })
     }
 
-    /// Decides what to do with a TLS connection to this name.
+    /// Decides whether a TLS connection to this name is intercepted, forwarded or denied.
     pub fn tls(&self, name: &Hostname, port: u16) -> Handling {
         let target = Target::Name(name.clone());
         let act = Act::Tls(&target, port);
@@ -465,8 +471,8 @@ impl Rules {
         }
     }
 
-    /// Returns the ports on which the broker listens for the box, without DNS. Ports 80 and 443 are
-    /// always included, so that a denied request gets an explanation.
+    /// Returns the TCP ports on which the broker listens for the box, except the DNS port. Ports 80
+    /// and 443 are always included, so that a denied request gets an explanation.
     pub fn ports(&self) -> BTreeSet<u16> {
         if self.net == Net::None {
             return BTreeSet::new();
@@ -483,7 +489,7 @@ impl Rules {
         ports
     }
 
-    /// Refuses everything that no rule can allow.
+    /// Returns an error for an action that no rule can allow.
     fn refuse_always(&self, act: Act<'_>) -> Result<(), Denial> {
         if self.net == Net::None {
             return Err(act.denied(Code::NoNetwork, None));
@@ -498,7 +504,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Checks whether `net = "full"` allows an action: public targets except DNS resolvers (A17).
+    /// Returns an error unless `net = "full"` allows an action: public targets except DNS resolvers
+    /// (A17).
     fn full(&self, act: Act<'_>) -> Result<(), Code> {
         if self.net != Net::Full {
             return Err(Code::NoRule);
@@ -519,7 +526,7 @@ impl Rules {
     }
 }
 
-/// Returns why an allow rule does not match a request; `None` if it matches.
+/// Returns why an `allow` rule does not match a request; `None` if it matches.
 fn misses(http: &HttpRule, request: &OutboundRequest) -> Option<Code> {
     if !http.host.matches(&request.target) {
         return Some(Code::NoRule);
@@ -547,8 +554,8 @@ fn misses(http: &HttpRule, request: &OutboundRequest) -> Option<Code> {
     None
 }
 
-/// Returns whether a rule for this target can reach private addresses. Private names and literal
-/// addresses can; a name that a stranger could register cannot (A03).
+/// Returns which addresses a rule for this target can reach: public ones, or also private ones.
+/// Private names and literal addresses can; a name that a stranger could register cannot (A03).
 fn reach(target: &Target, connect: Option<SocketAddr>) -> Result<Reach, Code> {
     if connect.is_some_and(|to| address::range(to.ip()) == Some(Range::Metadata)) {
         return Err(Code::Metadata);
@@ -564,7 +571,7 @@ fn is_host(target: &Target) -> bool {
     target.name().is_some_and(|name| name.as_str() == HOST_NAME)
 }
 
-/// Returns whether a deny or ask rule matches this request, over either scheme.
+/// Returns whether a `deny` or `ask` rule matches this request, over HTTP or HTTPS.
 fn denies_request(rule: &Rule, request: &OutboundRequest) -> bool {
     let Some(http) = rule.http() else { return denies_port(rule, &request.target, request.port) };
     denies_port(rule, &request.target, request.port)
@@ -575,7 +582,7 @@ fn denies_request(rule: &Rule, request: &OutboundRequest) -> bool {
             .is_none_or(|paths| paths.iter().any(|path| request.path.denied_by(path)))
 }
 
-/// Returns whether a deny or ask rule matches at least some traffic to this port.
+/// Returns whether a `deny` or `ask` rule matches at least some traffic to this target and port.
 fn denies_port(rule: &Rule, target: &Target, port: u16) -> bool {
     match &rule.what {
         RuleTarget::Http(http) => {
@@ -588,7 +595,7 @@ fn denies_port(rule: &Rule, target: &Target, port: u16) -> bool {
     }
 }
 
-/// Returns whether a deny rule covers every request to its hosts.
+/// Returns whether a `deny` rule matches every request to its hosts.
 fn denies_all_of(http: &HttpRule) -> bool {
     http.ports.is_empty() && http.methods.is_none() && http.paths.is_none()
 }

@@ -43,11 +43,11 @@ pub use websocket::{FrameError, FrameGuard, FrameScrubber};
 
 use search::{Next, Rest, Search};
 
-/// Names of values, and the search for the values.
+/// The names of some values, and the search index for the values.
 struct Values {
     names: Vec<String>,
     search: Search,
-    /// The same search in lower case, for header names.
+    /// The search index for lower-case text, for header names.
     folded: Search,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Debug for Values {
     }
 }
 
-/// A value that is too short to be distinguished from ordinary text.
+/// The error for a secret value that is too short to be distinguished from ordinary text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the value of `{name}` is shorter than {MIN_VALUE} bytes, too short to be removed from responses"
@@ -85,7 +85,7 @@ pub struct TooShort {
     pub name: String,
 }
 
-/// Removes a set of values from text.
+/// Removes secret values from text, in all their encodings.
 #[derive(Clone, Debug)]
 pub struct Scrubber(Arc<Values>);
 
@@ -95,12 +95,12 @@ impl Scrubber {
         Values::new(values).map(|values| Self(Arc::new(values)))
     }
 
-    /// Returns whether there is no value to remove.
+    /// Returns whether the scrubber has no values to remove.
     pub fn is_empty(&self) -> bool {
         self.0.names.is_empty()
     }
 
-    /// Returns `text` without the values.
+    /// Returns `text` with every secret value replaced.
     pub fn text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
         if self.0.search.next(text, 0, Rest::EndOrCut) == Next::Clean {
             return Cow::Borrowed(text);
@@ -112,29 +112,29 @@ impl Scrubber {
         Cow::Owned(out)
     }
 
-    /// Returns whether a lower-case text contains a value.
+    /// Returns whether a lower-case text contains one of the values.
     fn contains_folded(&self, text: &[u8]) -> bool {
         self.0.folded.next(text, 0, Rest::End) != Next::Clean
     }
 
-    /// Starts to scrub a stream.
+    /// Returns a scrubber for one stream of bytes.
     pub fn stream(&self) -> Stream {
         Stream { values: self.0.clone(), held: Held::default(), found: 0 }
     }
 }
 
-/// Bytes that can belong to an occurrence, which is not complete yet.
+/// The bytes at the end of the input that can be the start of a secret value.
 #[derive(Default)]
 struct Held {
     bytes: Zeroizing<Vec<u8>>,
-    /// Number of these bytes that are already replaced; kept because another occurrence can overlap
-    /// them.
+    /// The number of held bytes that are already replaced; kept because another occurrence can
+    /// overlap them.
     replaced: usize,
-    /// The value that they were replaced for.
+    /// The index of the last value that was replaced in the held bytes.
     last: Option<usize>,
 }
 
-/// A stream that is scrubbed piece by piece.
+/// Removes secret values from a stream of bytes, piece by piece.
 pub struct Stream {
     values: Arc<Values>,
     held: Held,
@@ -149,12 +149,12 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Processes `bytes`, and appends the output that is already certain to `out`.
+    /// Scrubs `bytes` and appends the output that is already certain to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.feed(bytes, Rest::Open, out);
     }
 
-    /// Works like [`Self::push`], but does not copy bytes that stay unchanged.
+    /// Scrubs like [`Self::push`], but does not copy bytes that stay unchanged.
     pub fn push_bytes(&mut self, mut bytes: Bytes) -> Bytes {
         if self.held() > 0 && self.held.replaced == 0 {
             let mut all = std::mem::take(&mut *self.held.bytes);
@@ -177,17 +177,17 @@ impl Stream {
         out.into()
     }
 
-    /// Ends the stream and appends its remaining output. The stream can then be reused.
+    /// Ends the stream and appends the remaining output to `out`. The stream can then be reused.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.feed(&[], Rest::EndOrCut, out);
     }
 
-    /// Returns the number of replaced occurrences so far.
+    /// Returns the number of values that were replaced so far.
     pub fn found(&self) -> u64 {
         self.found
     }
 
-    /// Returns the number of bytes that are held back.
+    /// Returns the number of bytes that are held back, because they can be the start of a value.
     pub fn held(&self) -> usize {
         self.held.bytes.len() - self.held.replaced
     }
@@ -241,7 +241,7 @@ impl Stream {
     }
 }
 
-/// Finds values without changing the text, such as placeholders in requests.
+/// Finds values in a text without changing the text, for example placeholders in requests.
 #[derive(Clone, Debug)]
 pub struct Finder(Arc<Values>);
 
@@ -251,12 +251,12 @@ impl Finder {
         Values::new(values).map(|values| Self(Arc::new(values)))
     }
 
-    /// Returns whether there is no value to find.
+    /// Returns whether the finder has no values to find.
     pub fn is_empty(&self) -> bool {
         self.0.names.is_empty()
     }
 
-    /// Returns the name of the first value in `text`.
+    /// Returns the name of the first value that occurs in `text`.
     pub fn text(&self, text: &[u8]) -> Option<&str> {
         match self.0.search.next(text, 0, Rest::End) {
             Next::Found { secret, .. } => Some(self.0.name(secret)),
@@ -264,13 +264,13 @@ impl Finder {
         }
     }
 
-    /// Starts to search a stream.
+    /// Returns a finder for one stream of bytes.
     pub fn stream(&self) -> FinderStream {
         FinderStream { values: self.0.clone(), held: Vec::new() }
     }
 }
 
-/// A stream that is searched piece by piece.
+/// Searches a stream of bytes for values, piece by piece.
 pub struct FinderStream {
     values: Arc<Values>,
     held: Vec<u8>,
@@ -283,7 +283,8 @@ impl fmt::Debug for FinderStream {
 }
 
 impl FinderStream {
-    /// Searches the next bytes; returns the name of the first value that they complete.
+    /// Searches the next bytes of the stream; returns the name of the first value that they
+    /// complete.
     pub fn push(&mut self, bytes: &[u8]) -> Option<&str> {
         self.held.extend_from_slice(bytes);
         let held = std::mem::take(&mut self.held);
@@ -296,7 +297,7 @@ impl FinderStream {
         }
     }
 
-    /// Works like [`Self::push`], and returns the bytes in which no value has started.
+    /// Searches like [`Self::push`], and returns the bytes in which no value has started.
     pub fn guard(&mut self, bytes: Bytes) -> Result<Bytes, &str> {
         let mut bytes = if self.held.is_empty() {
             bytes
@@ -314,7 +315,7 @@ impl FinderStream {
         }
     }
 
-    /// Ends the stream; returns the bytes that were held back, or the name of a value in them.
+    /// Ends the stream; returns the last bytes that were held back, or the name of a value in them.
     pub fn finish(&mut self) -> Result<Bytes, &str> {
         let held = std::mem::take(&mut self.held);
         match self.values.search.next(&held, 0, Rest::End) {
@@ -324,8 +325,8 @@ impl FinderStream {
     }
 }
 
-/// Returns the index of the first value in `text` as an error, or the length of the part in which
-/// no value can have started.
+/// Returns the index of the first value in `text` as an error, or else the length of the text
+/// before any possible value.
 fn find(search: &Search, text: &[u8]) -> Result<usize, usize> {
     let mut clean = text.len();
     let mut from = 0;

@@ -17,16 +17,16 @@ use crate::connection;
 use crate::dns;
 use crate::record::{Change, Recorder, RecorderTasks};
 
-/// Maximum number of open connections; further ones wait in the kernel's queue.
+/// The maximum number of open connections of a box; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
 /// Maximum number of open TCP connections for DNS.
 const MAX_DNS_STREAMS: usize = 16;
 /// Timeout of an idle DNS connection over TCP.
 const DNS_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time to send the remaining events at shutdown.
+/// The maximum time to send the remaining events when the broker shuts down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The listening sockets, which were bound inside the box.
+/// The listening sockets of a broker, which were bound inside the box.
 #[derive(Debug)]
 pub struct Listeners {
     pub tcp: Vec<TcpListener>,
@@ -34,7 +34,7 @@ pub struct Listeners {
     pub dns_streams: TcpListener,
 }
 
-/// Serves until the supervisor closes the control socket, then sends the remaining events.
+/// Runs the broker until the supervisor closes the control socket, then sends the remaining events.
 ///
 /// Calls `ready` once all sockets are served.
 pub fn serve(
@@ -73,7 +73,7 @@ pub fn serve(
     })
 }
 
-/// Applies new rules as they arrive, and reports each change.
+/// Applies new rules when the supervisor sends them, and reports each change.
 async fn change(broker: Arc<Broker>, mut changes: mpsc::UnboundedReceiver<Change>) {
     while let Some(Change { number, policy }) = changes.recv().await {
         broker.change(&policy);
@@ -142,7 +142,7 @@ async fn answer_streams(broker: Arc<Broker>, listener: tokio::net::TcpListener) 
     }
 }
 
-/// Answers queries with a length prefix (RFC 7766).
+/// Answers DNS queries over TCP, which have a length prefix (RFC 7766).
 async fn answer_stream(broker: &Broker, mut stream: TcpStream) -> io::Result<()> {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {

@@ -15,42 +15,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::vault::sealed::KeySource;
 
-/// Configuration of a broker. The descriptors sent with it are the key of the vault, if there are
-/// secrets, and the sealed secrets in the order of `secrets`.
+/// The configuration of a broker, which the supervisor sends. The descriptors sent with it are the
+/// key of the vault, if there are secrets, and the sealed secrets in the order of `secrets`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
     pub policy: Policy,
-    /// Files with root certificates for upstreams, in addition to the system's.
+    /// The files with root certificates for upstream servers, in addition to the system's.
     pub roots: Vec<PathBuf>,
-    /// Name servers to use instead of the system's; empty for the system's.
+    /// The DNS servers to use instead of the system's; empty for the system's.
     pub name_servers: Vec<SocketAddr>,
-    /// Kind of the first descriptor.
+    /// The kind of vault key that the first passed descriptor contains.
     pub key: KeySource,
     pub secrets: Vec<SecretName>,
-    /// Addresses of this machine.
+    /// The IP addresses of the machine that the broker runs on.
     pub own: Vec<IpAddr>,
-    /// Whether the rules can change while the box runs.
+    /// Whether the network rules can change while the box runs.
     pub changes: bool,
 }
 
-/// A broker's reply during setup.
+/// A broker's reply to its configuration.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     Hello(Hello),
     Ready,
-    /// Why the broker cannot serve.
+    /// The reason why the broker cannot serve.
     Failed(String),
 }
 
-/// Files and placeholders for the box. They contain no secret.
+/// The certificates and placeholders that a broker made for its box. They contain no secret.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// CA certificate that the box must trust, in PEM.
+    /// The CA certificate that the box must trust, in PEM.
     pub certificate: Vec<u8>,
-    /// The same certificate as a Java key store.
+    /// The CA certificate of the box as a Java key store.
     pub java: Vec<u8>,
     pub placeholders: Vec<Placeholder>,
-    /// Notes for the operator, such as memory that could not be locked.
+    /// Notes for the operator, such as that memory could not be locked.
     pub remarks: Vec<String>,
 }
 
@@ -58,12 +58,12 @@ pub struct Hello {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Placeholder {
     pub secret: SecretName,
-    /// Environment variable that contains the placeholder.
+    /// The environment variable of the box that contains the placeholder.
     pub env: Option<String>,
     pub text: String,
 }
 
-/// Kind of a socket that the supervisor passes to the broker; `Open` ends the list.
+/// The kind of a socket that the supervisor passes to the broker; `Open` ends the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketKind {
     Tcp,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that returns the bytes in `seen` before it reads from the inner stream.
+/// A stream that first returns the bytes in `seen`, and then reads from the inner stream.
 #[derive(Debug)]
 pub(crate) struct Rewound<S> {
     seen: Bytes,

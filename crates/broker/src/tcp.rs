@@ -20,10 +20,10 @@ use crate::rules::{Permit, TcpPermit};
 use crate::scrub::FinderStream;
 use crate::upstream::{Destination, UpstreamError};
 
-/// Timeout of a connection without traffic.
+/// The timeout of a forwarded connection without traffic.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Forwards a raw connection that a rule permits.
+/// Forwards a raw TCP connection that a rule permits.
 pub(crate) async fn relay(broker: &Broker, stream: TcpStream, seen: Bytes, permit: TcpPermit) {
     let route = Route {
         method: "TCP",
@@ -66,7 +66,7 @@ pub(crate) async fn pass_through(broker: &Broker, stream: TcpStream, seen: Bytes
     forward(broker, stream, seen, route, traffic, found).await;
 }
 
-/// The target of a forwarded connection, with its rule.
+/// The target of a forwarded TCP connection, with the rule that allows it.
 struct Route {
     method: &'static str,
     scheme: &'static str,
@@ -76,7 +76,7 @@ struct Route {
 }
 
 impl Route {
-    /// Returns the question about the whole connection.
+    /// Returns the question to the operator about a connection.
     fn question(&self, rule: &str) -> Question {
         Question {
             number: 0,

@@ -29,12 +29,12 @@ use pool::{Kept, Key, Pool, Sender};
 /// The body of a request or response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Timeout for a connection attempt.
+/// The timeout for one connection attempt to an upstream server.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of addresses tried for a name.
+/// The maximum number of IP addresses that are tried for a host name.
 const MAX_ADDRESSES: usize = 4;
 
-/// Why a request did not reach its upstream.
+/// The reason why a request did not reach its upstream server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     #[error("cannot resolve the host name")]
@@ -56,7 +56,8 @@ pub(crate) enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// Returns whether the address filter or a missing approval caused the error, not the network.
+    /// Returns whether the address filter or a missing approval caused the error, and not the
+    /// network.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::Private { .. } | Self::Unanswered)
     }
@@ -72,7 +73,7 @@ pub(crate) struct Upstream {
     pool: Pool,
 }
 
-/// The connection target of a permit.
+/// The host, port and fixed address that a permit allows to connect to.
 #[derive(Debug)]
 pub(crate) struct Destination<'a> {
     target: &'a Target,
@@ -96,7 +97,7 @@ impl<'a> From<&'a TcpPermit> for Destination<'a> {
     }
 }
 
-/// A route to one target: an idle connection, checked addresses, or the proxy.
+/// A way to reach one target: an idle connection, checked addresses, or the proxy.
 #[derive(Debug)]
 pub(crate) struct Route {
     key: Key,
@@ -115,7 +116,8 @@ impl Upstream {
         Self { tls, resolver, filter, proxy, pool: Pool::default() }
     }
 
-    /// Finds a route to the target of `permit`. Sends nothing of the box yet.
+    /// Finds a way to reach the target of `permit`; `fresh` excludes idle connections. Sends
+    /// nothing of the box yet.
     pub(crate) async fn find(&self, permit: &Permit, fresh: bool) -> Result<Route, UpstreamError> {
         if permit.asks().is_some() {
             return Err(UpstreamError::Unanswered);
@@ -135,7 +137,7 @@ impl Upstream {
         })
     }
 
-    /// Returns the checked addresses to dial, or `None` if the proxy resolves the name.
+    /// Returns the checked IP addresses to dial, or `None` if the proxy resolves the name.
     pub(crate) async fn addresses(
         &self,
         destination: &Destination<'_>,
@@ -169,7 +171,7 @@ impl Upstream {
         Ok(Some(checked.into_iter().take(MAX_ADDRESSES).map(socket).collect()))
     }
 
-    /// Sends a request along a route and returns the head of the response.
+    /// Sends a request over a found route and returns the head of the response.
     pub(crate) async fn send(
         &self,
         permit: &Permit,
@@ -192,7 +194,7 @@ impl Upstream {
         }
     }
 
-    /// Sends an upgrade request on a connection of its own.
+    /// Sends an upgrade request on a new connection.
     pub(crate) async fn send_upgrade(
         &self,
         permit: &Permit,
@@ -224,7 +226,7 @@ impl Upstream {
         pool::handshake(stream, permit, &self.tls, only_http1).await
     }
 
-    /// Opens a raw TCP connection to the target.
+    /// Opens a raw TCP connection to the target of a permit.
     pub(crate) async fn raw(
         &self,
         addresses: Option<&[SocketAddr]>,

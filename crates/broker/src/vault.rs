@@ -47,34 +47,34 @@ use self::sent::{Lifetime, Sent, SentValue};
 use self::sign::sigv4::Keys;
 use crate::scrub::{Finder, Scrubber};
 
-/// The secrets of one box.
+/// The secrets of one box with their values and placeholders, in the memory of the broker.
 #[derive(Debug)]
 pub struct Vault {
     secrets: Vec<Secret>,
-    /// The names of the secrets, in the same order.
+    /// The names of the secrets, in the same order as the secrets.
     names: Vec<String>,
     placeholder_set: RwLock<Arc<PlaceholderSet>>,
     sent: Sent,
     random: Random,
-    /// The key that seals renewed refresh tokens.
+    /// The vault key that encrypts renewed refresh tokens.
     key: Option<Key>,
 }
 
-/// One secret with its declaration.
+/// One secret of a box with its declaration and value.
 #[derive(Debug)]
 struct Secret {
     decl: SecretDecl,
     value: Arc<Value>,
-    /// The client secret that is sent with a refresh token.
+    /// The client secret that is sent to the token server with a refresh token.
     client_secret: Option<Arc<Value>>,
     /// The access token of an `oauth2` secret.
     token: Token,
 }
 
-/// Why a vault cannot be created for a box.
+/// The reason why the secrets of a box cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    #[error("the secret {name} is not set; `belljar secret set {name}`")]
+    #[error("the secret {name} is not set; set it with `belljar secret set {name}`")]
     NoValue { name: SecretName },
     #[error("the secret {name} is declared twice")]
     Twice { name: SecretName },
@@ -87,8 +87,8 @@ pub enum VaultError {
 }
 
 impl Vault {
-    /// Creates a vault for these secrets. `values` also contains the values of secrets that another
-    /// secret names.
+    /// Creates the vault of a box with these secrets and their values. `values` also contains the
+    /// values of secrets that another secret names.
     pub fn new(
         decls: Vec<SecretDecl>,
         values: Vec<(SecretName, Value)>,
@@ -144,8 +144,8 @@ impl Vault {
         Ok(Self { secrets, names, placeholder_set, sent: Sent::default(), random, key: None })
     }
 
-    /// Sets the key and the times that are needed to seal renewed refresh tokens. Drops the key if
-    /// no secret can be renewed.
+    /// Sets the vault key and the storage times that are needed to seal renewed refresh tokens.
+    /// Drops the key if no secret can be renewed.
     pub fn renewing(mut self, key: Option<Key>, set_at: &[(SecretName, u64)]) -> Self {
         for secret in self.secrets.iter().filter(|secret| secret.is_renewed()) {
             let own = set_at.iter().find(|(name, _)| *name == secret.decl.name);
@@ -184,7 +184,7 @@ impl Vault {
         Arc::clone(&self.placeholder_set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Creates a placeholder for a captured token.
+    /// Creates a placeholder for a token that was captured from a response.
     fn add_captured(
         &self,
         secret: usize,
@@ -201,7 +201,7 @@ impl Vault {
 }
 
 impl Secret {
-    /// Returns what the placeholders of this secret represent, with their shapes.
+    /// Returns the placeholders that this secret needs: the shape and the meaning of each.
     fn placeholders(&self) -> Vec<(Shape, Meaning)> {
         let shape = self.decl.shape.clone();
         match self.decl.kind {
@@ -214,8 +214,8 @@ impl Secret {
         }
     }
 
-    /// Returns the environment variable of a placeholder; `None` for a captured token, which needs
-    /// no variable.
+    /// Returns the environment variable of a placeholder; outer `None` for a placeholder that the
+    /// box does not get.
     fn variable(&self, meaning: &Meaning) -> Option<Option<String>> {
         let env = self.decl.env.clone();
         let is_pair = matches!(self.decl.kind, SecretKind::SigV4 { .. });
@@ -229,7 +229,7 @@ impl Secret {
         }
     }
 
-    /// Returns whether the signature covers the body.
+    /// Returns whether the signature of this secret covers the request body.
     fn signs_body(&self) -> bool {
         matches!(&self.decl.kind, SecretKind::Hmac { message, .. } if message.has(&MessagePart::Body))
     }
@@ -238,8 +238,8 @@ impl Secret {
         SentValue { name: self.decl.name.to_string(), value, kind }
     }
 
-    /// Returns the session token of an AWS key pair, which a signed request contains. The key id is
-    /// not secret, and a search for it would forbid range requests of large objects.
+    /// Returns the session token of an AWS key pair as a value to remove from responses. The key id
+    /// is not secret, and a search for it would forbid range requests of large objects.
     fn sent_session_token(&self) -> Option<SentValue> {
         let session = Keys::parse(&self.value)?.session?;
         let value = Value::new(Zeroizing::new(session.as_bytes().to_vec())).ok()?;

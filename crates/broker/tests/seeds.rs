@@ -19,14 +19,14 @@ mod seeds {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(name)
     }
 
-    /// Returns the file names in a directory, without extensions.
+    /// Returns the names of the files in a directory, without extensions.
     fn names(dir: &Path) -> BTreeSet<String> {
         let name = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
         fs::read_dir(dir).unwrap().map(|entry| name(entry.unwrap().path())).collect()
     }
 
     #[test]
-    fn every_seed_passes_the_check_of_its_target() {
+    fn every_fuzz_seed_passes_the_check_of_its_target() {
         for (name, check) in CHECKS {
             let mut seeds = 0;
             for entry in fs::read_dir(fuzz("seeds").join(name)).unwrap() {
@@ -46,7 +46,7 @@ mod seeds {
     }
 
     #[test]
-    fn every_target_has_a_check_and_calls_it() {
+    fn every_fuzz_target_has_a_check_and_calls_it() {
         let checks: BTreeSet<String> = CHECKS.iter().map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(names(&fuzz("fuzz_targets")), checks);
         assert_eq!(names(&fuzz("seeds")), checks);

@@ -53,46 +53,47 @@ use crate::net::{Allow, ChoiceError, SecretDecl, SecretName, by_text};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Agent {
     pub name: AgentName,
-    /// The name that is shown to users.
+    /// The name of the agent that is shown to users.
     pub title: String,
     pub program: String,
-    /// The command that installs the program.
+    /// The command that installs the program of the agent.
     pub install: Option<String>,
     pub start: Vec<String>,
     pub again: Vec<String>,
     pub skip_all: Vec<String>,
     pub env: Vec<EnvVar>,
     pub allow: Vec<Allow>,
-    /// Secrets of which each that is set is given to the box.
+    /// The secrets of the agent; the box gets those that are set.
     pub secrets: Vec<SecretName>,
-    /// Paths in the user's home; a final `/**` means a directory with all its contents.
+    /// Paths in the user's home directory that are copied into the box; a final `/**` means a
+    /// directory with all its contents.
     pub copy: Vec<PathBuf>,
     pub settings: Option<Settings>,
-    /// Initial files of the home directory of a new box.
+    /// The files that are written into the home directory of a new box.
     pub home: Vec<AgentFile>,
-    /// Read-only files that are written at every start.
+    /// The read-only files that are written at every start of the box.
     pub files: Vec<AgentFile>,
     pub login: Option<Login>,
-    /// Secrets that the agent's file declares.
+    /// The secrets that the definition file of the agent declares.
     pub declared: Vec<SecretDecl>,
 }
 
-/// The managed settings of an agent.
+/// The settings file that Belljar writes for an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Settings {
     pub language: Language,
     pub path: PathBuf,
-    /// Settings that do not depend on the permissions of the box.
+    /// The text of the settings that does not depend on the permissions of the box.
     pub content: String,
 }
 
-/// A file that Belljar writes for an agent.
+/// A file that Belljar writes into the box of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentFile {
-    /// An absolute path in the box, or a path relative to the home directory of the box.
+    /// The path of the file: absolute in the box, or relative to the home directory of the box.
     pub path: PathBuf,
     pub content: String,
-    /// The secret that the box must have; otherwise the file is not written.
+    /// The secret without which the file is not written.
     pub secret: Option<SecretName>,
 }
 
@@ -146,7 +147,7 @@ pub struct AgentName(String);
 
 /// The reason why a text is not a valid agent name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("invalid agent name; use 1 to 40 of a-z, 0-9 and `-`, a letter first")]
+#[error("invalid agent name; use 1 to 40 characters of a-z, 0-9 and `-`, and start with a letter")]
 pub struct AgentNameError;
 
 impl AgentName {

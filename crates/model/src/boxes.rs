@@ -24,7 +24,7 @@ pub struct BoxRecord {
     pub created: u64,
     /// The request for the box; every start evaluates it again with the current configuration.
     pub spec: BoxSpec,
-    /// The directory that relative paths of templates refer to.
+    /// The directory that relative paths in templates refer to.
     #[serde(with = "path_bytes")]
     pub typed_in: PathBuf,
     /// The workspace of the box, as found when the box was created.
@@ -40,12 +40,12 @@ pub struct BoxRecord01 {
     pub created: u64,
     /// The options of `belljar up`, as they were typed.
     pub options: Vec<String>,
-    /// The program and its arguments; empty if none were given.
+    /// The program of the box and its arguments; empty if none were given.
     pub command: Vec<String>,
-    /// The directory in which the options were typed; relative paths refer to it.
+    /// The directory in which the user typed the options; relative paths refer to it.
     #[serde(with = "path_bytes")]
     pub typed_in: PathBuf,
-    /// The operator's file, if `--config` named one.
+    /// The path of the operator's configuration file, if `--config` named one.
     pub config: Option<PathBuf>,
     pub ground: BoxWorkspace,
     /// The latest change of the network rules, if any.
@@ -54,7 +54,7 @@ pub struct BoxRecord01 {
 }
 
 impl BoxRecord {
-    /// Converts a record of belljar 0.1. `home` is the user's home directory.
+    /// Converts the record of a box that belljar 0.1 wrote. `home` is the user's home directory.
     pub fn from_0_1(old: BoxRecord01, home: Option<&Path>) -> Result<Self, Options01Error> {
         let spec = BoxSpec::from_options_0_1(&old, home)?;
         let BoxRecord01 { name, created, typed_in, ground, .. } = old;
@@ -67,13 +67,13 @@ impl BoxRecord {
 #[serde(deny_unknown_fields)]
 pub struct NetworkChange {
     pub net: Net,
-    /// Rules in addition to those of the template.
+    /// The `allow` rules in addition to those of the template.
     pub allow: Vec<Allow>,
     pub deny: Vec<Rule>,
 }
 
 impl NetworkChange {
-    /// Returns the template with this change applied.
+    /// Returns the template with this network change applied.
     #[must_use]
     pub fn onto(&self, mut template: Template) -> Template {
         let Self { net, allow, deny } = self.clone();
@@ -90,17 +90,17 @@ impl NetworkChange {
 pub enum BoxWorkspace {
     /// No workspace.
     Nothing,
-    /// A directory of the user, with all symbolic links resolved.
+    /// The workspace is a directory of the user, with all symbolic links resolved.
     Directory {
         #[serde(with = "path_bytes")]
         path: PathBuf,
     },
-    /// A private clone of one of the user's repositories.
+    /// The workspace is a private clone of one of the user's repositories.
     Repo(Box<RepoAt>),
 }
 
 impl BoxWorkspace {
-    /// Returns the user's directory or repository, or `None` without a workspace.
+    /// Returns the user's directory or repository of the box, or `None` without a workspace.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Nothing => None,
@@ -115,7 +115,7 @@ impl BoxWorkspace {
 #[serde(rename_all = "snake_case")]
 pub enum BoxState {
     Running,
-    /// The supervisor is running, but the box is not up yet or is already stopped.
+    /// The supervisor is running, but the box is still starting or already stopping.
     Changing,
     /// The supervisor was killed, or the machine went down.
     Interrupted,

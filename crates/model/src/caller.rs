@@ -15,7 +15,7 @@ use crate::net::by_text;
 pub struct Caller {
     pub principal: Principal,
     pub tenant: TenantId,
-    /// `None` on a command line, which has no sessions.
+    /// The session of the caller; `None` on a command line, which has no sessions.
     pub session: Option<SessionId>,
 }
 
@@ -101,7 +101,7 @@ impl Principal {
         self.kind
     }
 
-    /// Returns the name without the kind.
+    /// Returns the name of the principal without its kind.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -135,7 +135,8 @@ pub struct TenantIdError;
 const MAX_TENANT: usize = 64;
 
 impl TenantId {
-    /// Returns the only tenant of a machine without a server; its data is directly in Belljar's home.
+    /// Returns the tenant `local`, the only one on a machine without a server; its data is directly
+    /// in Belljar's home.
     pub fn local() -> Self {
         Self("local".to_owned())
     }
@@ -185,7 +186,7 @@ pub struct SessionId(u128);
 pub struct SessionIdError;
 
 impl SessionId {
-    /// Creates an id from random bytes of the kernel.
+    /// Creates a session id from random bytes of the kernel.
     pub const fn new(random: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(random))
     }

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 pub enum Mode {
     /// The box can only read the workspace.
     ReadOnly,
-    /// Changes are stored separately until the user reviews and applies them.
+    /// The box writes to a separate layer until the user reviews and applies the changes.
     Overlay,
-    /// Changes are written to the directory at once, except for files that the host could later execute.
+    /// Changes are applied to the user's directory when the program ends, except for files that the
+    /// host could later execute.
     Direct,
 }
 
@@ -21,11 +22,11 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Net {
-    /// Only the loopback interface.
+    /// The box has only the loopback interface.
     None,
-    /// Only destinations that a rule allows.
+    /// The box can reach only destinations that a rule allows.
     Restricted,
-    /// Every public host, still through the broker.
+    /// The box can reach every public host, through the broker.
     Full,
 }
 
@@ -45,11 +46,11 @@ pub enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
-    /// No content and no hash.
+    /// Record neither content nor hashes.
     None,
-    /// A hash, by which a copy of the content can be recognized.
+    /// Record only hashes, by which a copy of the content can be recognized.
     Hashes,
-    /// The content itself, after secrets are removed.
+    /// Record the content itself, after secrets are removed.
     Bodies,
 }
 

@@ -116,20 +116,21 @@ use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 /// The owner of a configuration file, which decides what the file can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// The operator, who runs Belljar and can set everything.
+    /// The file belongs to the operator, who runs Belljar and can set everything.
     Operator,
-    /// The workspace, which the last box could have written: the file can only tighten (threat C08).
+    /// The file is in the workspace, which the last box could have written: it can only tighten
+    /// (threat C08).
     Project,
 }
 
-/// The content of one file, or of an operator's file tightened by a project's file.
+/// The content of one `belljar.toml`, or of an operator's file tightened by a project's file.
 #[derive(Debug, Clone)]
 pub struct Config {
     file: PathBuf,
     scope: Scope,
     templates: BTreeMap<String, Entry>,
     secrets: BTreeMap<SecretName, SecretDecl>,
-    /// Secrets that presets and agents declare.
+    /// The secrets that presets and agents declare.
     bundled: BTreeMap<SecretName, SecretDecl>,
     roots: Vec<PathBuf>,
     dns: Vec<SocketAddr>,
@@ -141,7 +142,7 @@ pub struct Config {
     permissions: Permissions,
 }
 
-/// One template with the values that the file sets and their lines.
+/// One template of a file: the values that the file sets, with their lines.
 #[derive(Debug, Clone)]
 struct Entry {
     template: Template,
@@ -189,7 +190,7 @@ impl Config {
         }
     }
 
-    /// Parses the text of a file. `file` appears in errors and anchors relative paths.
+    /// Parses the text of a `belljar.toml`. `file` appears in errors and anchors relative paths.
     pub fn parse(text: &str, file: &Path, scope: Scope) -> Result<Self, ConfigError> {
         parse::config(text, file, scope)
     }
@@ -199,13 +200,14 @@ impl Config {
         parse::agent(name, text, file)
     }
 
-    /// Returns the permissions of an agent in a box of this template: the file's and the template's.
+    /// Returns the permissions of an agent in a box of this template: those of the file and of the
+    /// template.
     pub fn permissions(&self, template: &str) -> Permissions {
         let own = self.templates.get(template).map(|entry| entry.permissions.clone());
         self.permissions.clone().and(&own.unwrap_or_default())
     }
 
-    /// Adds the secrets that an agent declares; the file's own declarations take precedence.
+    /// Adds the secrets that an agent declares; declarations in `belljar.toml` take precedence.
     #[must_use]
     pub fn with_secrets(mut self, secrets: impl IntoIterator<Item = SecretDecl>) -> Self {
         self.bundled.extend(secrets.into_iter().map(|secret| (secret.name.clone(), secret)));
@@ -243,7 +245,7 @@ impl Config {
         names.into_iter().collect()
     }
 
-    /// Returns the declaration of a secret: the file's own, or a bundled one.
+    /// Returns the declaration of a secret: the one in the file, or a bundled one.
     pub fn secret(&self, name: &SecretName) -> Option<&SecretDecl> {
         self.secrets.get(name).or_else(|| self.bundled.get(name))
     }
@@ -263,22 +265,22 @@ impl Config {
         self.roots.iter().map(|root| anchor(root, Path::new(""), home)).collect()
     }
 
-    /// Returns the name servers to use instead of the system's, or an empty list.
+    /// Returns the DNS servers to use instead of the system's, or an empty list.
     pub fn name_servers(&self) -> &[SocketAddr] {
         &self.dns
     }
 
-    /// Returns the proxy for upstream connections, if any.
+    /// Returns the HTTP proxy for upstream connections, if any.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
     }
 
-    /// Returns the command that prints the key of the vault, if any.
+    /// Returns the command that prints the key of the vault, if the file sets one.
     pub fn key_command(&self) -> Option<&[String]> {
         self.key_command.as_deref()
     }
 
-    /// Returns the path of the file; empty for [`Config::built_in`].
+    /// Returns the path of the configuration file; empty for [`Config::built_in`].
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -16,7 +16,7 @@ pub struct Cpus(u32);
 pub enum CpusError {
     #[error("invalid number of CPUs; write for example \"2\" or \"0.5\"")]
     Malformed,
-    #[error("at most three digits are possible after the point of a number of CPUs")]
+    #[error("a number of CPUs can have at most three digits after the point")]
     TooFine,
     #[error("the number of CPUs must be greater than zero")]
     Zero,
@@ -25,17 +25,17 @@ pub enum CpusError {
 }
 
 impl Cpus {
-    /// Creates a limit from thousandths of a CPU, or returns `None` for zero.
+    /// Creates a CPU limit from thousandths of a CPU, or returns `None` for zero.
     pub const fn from_millis(millis: u32) -> Option<Self> {
         if millis == 0 { None } else { Some(Self(millis)) }
     }
 
-    /// Returns a limit of `n` whole CPUs, or of one CPU if `n` is zero.
+    /// Returns a CPU limit of `n` whole CPUs, or of one CPU if `n` is zero.
     pub const fn whole(n: u16) -> Self {
         Self(if n == 0 { 1000 } else { n as u32 * 1000 })
     }
 
-    /// Returns the limit in thousandths of a CPU.
+    /// Returns the CPU limit in thousandths of a CPU.
     pub const fn millis(self) -> u32 {
         self.0
     }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_decimal_numbers_with_three_places() {
+    fn number_of_cpus_has_at_most_three_decimal_places() {
         check("2", Ok(2000));
         check("0.5", Ok(500));
         check("1.250", Ok(1250));

@@ -7,17 +7,20 @@
 
 use crate::unicode::is_visible;
 
-/// Escapes text for one line, backslashes included. For names, paths and arguments.
+/// Escapes control characters, invisible characters and backslashes for one line of output. For
+/// names, paths and arguments.
 pub fn safe(text: impl AsRef<[u8]>) -> String {
     escape(text.as_ref(), |c| is_visible(c) && c != '\\')
 }
 
-/// Escapes text for one line but keeps backslashes. For sentences that quote something.
+/// Escapes control and invisible characters for one line of output, but keeps backslashes. For
+/// sentences that quote something.
 pub fn safe_line(text: impl AsRef<[u8]>) -> String {
     escape(text.as_ref(), is_visible)
 }
 
-/// Escapes text but keeps line ends, tabs and backslashes. For the content of files.
+/// Escapes control and invisible characters of a text, but keeps line ends, tabs and backslashes.
+/// For the content of files.
 pub fn safe_multiline(text: impl AsRef<[u8]>) -> String {
     escape(text.as_ref(), |c| is_visible(c) || matches!(c, '\n' | '\t'))
 }
@@ -99,7 +102,7 @@ mod tests {
         assert_eq!(safe_line("a\\n\n"), r"a\n\n");
     }
 
-    /// Whether a terminal could interpret the character instead of drawing it.
+    /// Returns whether a terminal could interpret the character instead of drawing it.
     fn is_terminal_control(c: char) -> bool {
         c.is_control()
             || matches!(u32::from(c),

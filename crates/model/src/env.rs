@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text;
 
-/// A variable with its value, or the name of a variable to inherit from the operator.
+/// An environment variable with its value, or the name of a variable to inherit from the operator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EnvVar {
     name: String,
     value: Option<String>,
 }
 
-/// The reason why a text is not a valid variable.
+/// The reason why a text is not a valid environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     #[error("invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)")]
@@ -43,12 +43,13 @@ impl EnvVar {
         &self.name
     }
 
-    /// Returns the value, or `None` if the variable is inherited from the operator.
+    /// Returns the value of the variable, or `None` if it is inherited from the operator.
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }
 
-    /// Whether the variable controls which code other programs load or run, or which hosts they trust.
+    /// Returns whether the variable controls which code other programs load or run, or which hosts
+    /// they trust.
     pub fn controls_programs(&self) -> bool {
         controls_programs(&self.name)
     }
@@ -96,7 +97,7 @@ impl<'de> Deserialize<'de> for EnvVar {
     }
 }
 
-/// Full names of the variables in question, upper case, separated by whitespace.
+/// The names of variables that control programs, upper case, separated by whitespace.
 const CONTROL_NAMES: [&str; 6] = [
     // Commands, word splitting and lookup paths of shells.
     "PATH IFS ENV CDPATH SHELL SHELLOPTS PROMPT_COMMAND PS0 PS1 PS2 PS4 ZDOTDIR FPATH HOME TMPDIR TMP
@@ -120,17 +121,19 @@ const CONTROL_NAMES: [&str; 6] = [
     "SSL_CERT_FILE SSL_CERT_DIR CURL_CA_BUNDLE CURL_HOME REQUESTS_CA_BUNDLE WGETRC KUBECONFIG NETRC",
 ];
 
-/// Prefixes of variable names, upper case; such families grow too fast to list their members.
+/// The prefixes of variables that control programs, upper case; such families grow too fast to list
+/// their members.
 const CONTROL_PREFIXES: &str = "LD_ DYLD_ GIT_ BASH_ NODE_ NPM_ YARN_ PNPM_ COREPACK_ DENO_ BUN_
     PYTHON PIP_ UV_ POETRY_ CONDA_ VIRTUAL_ENV PERL RUBY GEM_ BUNDLE_ BUNDLER_ JAVA_TOOL_ JDK_JAVA_
     MAVEN_ GRADLE_ SBT_ DOTNET_ COR_ CORECLR_ NUGET_ CARGO_ RUSTUP_ CMAKE_ CCACHE_ MALLOC_ XDG_ SSH_
     GPG_ GNUPG DOCKER_ AWS_ AZURE_ GOOGLE_ CLOUDSDK_ CLAUDE_ ANTHROPIC_ OPENAI_ CODEX_ GEMINI_ MCP_
     BELLJAR_";
 
-/// Suffixes of names, upper case, of variables that set where requests and credentials are sent.
+/// The suffixes of variables that set where requests and credentials are sent, upper case.
 const CONTROL_SUFFIXES: &str = "_PROXY _BASE_URL _API_BASE _API_URL _ENDPOINT _PRELOAD";
 
-/// Whether a variable controls which code programs load or run, or which hosts they trust (threat F15).
+/// Returns whether a variable controls which code programs load or run, or which hosts they trust
+/// (threat F15).
 ///
 /// A project's file can set variables, but none of these: the operator chooses the program in the box
 /// and the helper programs that it starts.
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_out_of_debug_output() {
+    fn debug_output_of_a_variable_does_not_contain_its_value() {
         assert_eq!(format!("{:?}", "TOKEN=hush".parse::<EnvVar>().unwrap()), "EnvVar(TOKEN=..)");
     }
 

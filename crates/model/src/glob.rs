@@ -3,13 +3,14 @@
 //! A pattern and its text are slices of bytes or of characters; `?` stands for one element.
 //! Patterns of hosts and URLs are in [`crate::net`], because their syntax differs.
 
-/// An element of a pattern: a byte or a character.
+/// An element of a glob pattern and of the matched text: a byte or a character.
 pub trait Unit: Copy + PartialEq + From<u8> {}
 
 impl Unit for u8 {}
 impl Unit for char {}
 
-/// Whether a pattern matches a whole name: `*` stands for any number of elements and `?` for one.
+/// Returns whether a pattern matches a whole name: `*` stands for any number of elements and `?`
+/// for one.
 ///
 /// A slash is an element like any other. The time is linear in the product of the two lengths.
 pub fn matches_name<T: Unit>(pattern: &[T], name: &[T]) -> bool {
@@ -25,7 +26,8 @@ pub fn matches_name_with_classes(pattern: &[char], name: &[char]) -> bool {
     })
 }
 
-/// Returns how many pattern elements match one element of a name, or `None` if there is no match.
+/// A function that returns how many pattern elements match one element of a name, or `None` without
+/// a match.
 type Width<T> = fn(rest: &[T], unit: T) -> Option<usize>;
 
 fn matches_by<T: Unit>(pattern: &[T], name: &[T], width: Width<T>) -> bool {
@@ -53,7 +55,8 @@ fn plain_width<T: Unit>(rest: &[T], unit: T) -> Option<usize> {
     (wanted == T::from(b'?') || wanted == unit).then_some(1)
 }
 
-/// Returns the length of a class that contains the letter. A `]` directly after `[` is a member.
+/// Returns the length of a character class like `[a-c]` that contains the letter, or `None`. A `]`
+/// directly after `[` is a member.
 fn class_width(rest: &[char], letter: char) -> Option<usize> {
     let end = rest.iter().skip(2).position(|&c| c == ']')? + 2;
     let inner = rest.get(1..end)?;
@@ -73,7 +76,7 @@ fn class_width(rest: &[char], letter: char) -> Option<usize> {
     (is_in != is_negated).then_some(end + 1)
 }
 
-/// Whether a pattern matches a whole path: `*` and `?` do not match a slash, `**` does.
+/// Returns whether a pattern matches a whole path: `*` and `?` do not match a slash, `**` does.
 ///
 /// `**/` at the start of a name also matches nothing.
 ///
@@ -82,7 +85,8 @@ pub fn matches_path<T: Unit>(pattern: &[T], path: &[T]) -> bool {
     Search::new(pattern).matches(path, |_| false)
 }
 
-/// Whether a pattern matches a path or a parent directory of it, by the rules of [`matches_path`].
+/// Returns whether a pattern matches a path or a parent directory of it, by the rules of
+/// [`matches_path`].
 pub fn matches_path_or_parent<T: Unit>(pattern: &[T], path: &[T]) -> bool {
     Search::new(pattern).matches(path, |unit| unit == T::from(b'/'))
 }
@@ -93,7 +97,7 @@ struct Search<'a, T> {
     reached: Vec<bool>,
 }
 
-/// The meaning of one position of a pattern.
+/// The meaning of one position of a glob pattern.
 enum Token<T> {
     /// `**`
     Deep,
@@ -109,7 +113,8 @@ impl<'a, T: Unit> Search<'a, T> {
         Self { pattern, reached: vec![false; pattern.len() + 1] }
     }
 
-    /// Whether the pattern matches the path, or the part of it before an element that `may_end` accepts.
+    /// Returns whether the pattern matches the path, or the part of it before an element that
+    /// `may_end` accepts.
     fn matches(mut self, path: &[T], may_end: impl Fn(T) -> bool) -> bool {
         let mut next = self.reached.clone();
         reach(&mut self.reached, 0);
@@ -126,7 +131,7 @@ impl<'a, T: Unit> Search<'a, T> {
         self.is_at_end()
     }
 
-    /// Marks in `next` the positions that are reachable with one more element.
+    /// Marks in `next` the pattern positions that are reachable with one more element of the text.
     fn step(&self, unit: T, next: &mut [bool]) {
         let is_slash = unit == T::from(b'/');
         for (at, token) in self.reached_tokens() {
@@ -140,7 +145,8 @@ impl<'a, T: Unit> Search<'a, T> {
         }
     }
 
-    /// Skips stars, which can match nothing. Stars only lead forward, so one pass is enough.
+    /// Marks the positions after stars as reachable, because a star can match nothing. Stars only
+    /// lead forward, so one pass is enough.
     fn skip_empty(&mut self, starts_name: bool) {
         for at in 0..self.pattern.len() {
             if !self.is_reached(at) {
@@ -159,7 +165,7 @@ impl<'a, T: Unit> Search<'a, T> {
         }
     }
 
-    /// Returns the reachable positions with their tokens.
+    /// Returns the reachable pattern positions with their tokens.
     fn reached_tokens(&self) -> impl Iterator<Item = (usize, Token<T>)> {
         let reached = (0..self.pattern.len()).filter(|&at| self.is_reached(at));
         reached.filter_map(|at| Some((at, self.token(at)?)))

@@ -22,7 +22,7 @@ const LENGTH: usize = 16; // 80 bits, 5 per character
 const MAX_MILLIS: u64 = (1 << 48) - 1; // until the year 10889
 
 impl RunId {
-    /// Creates an id from milliseconds since the Unix epoch, capped at 48 bits, and random bits.
+    /// Creates a run id from milliseconds since the Unix epoch, capped at 48 bits, and random bits.
     pub const fn new(millis: u64, random: u32) -> Self {
         let millis = if millis > MAX_MILLIS { MAX_MILLIS } else { millis };
         Self(((millis as u128) << 32) | random as u128)
@@ -83,10 +83,12 @@ impl<'de> Deserialize<'de> for RunId {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunName(String);
 
-/// The reason why a text is not a valid name.
+/// The reason why a text is not a valid name of a run or template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first")]
+    #[error(
+        "invalid name; use 1 to 63 characters of a-z, 0-9, `-`, `_` and `.`, and start with a letter or digit"
+    )]
     Malformed,
     #[error("invalid name: it has the form of a run id; choose another name")]
     LooksLikeId,
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_sixteen_characters_that_sort_by_time() {
+    fn run_ids_are_sixteen_characters_that_sort_by_time() {
         let (early, late) =
             (RunId::new(1_700_000_000_000, u32::MAX), RunId::new(1_700_000_000_001, 0));
         assert!(early < late && early.to_string() < late.to_string());
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn id_in_another_spelling_is_refused() {
+    fn run_id_in_another_spelling_is_refused() {
         for text in [
             "",
             "0",
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_safe_as_file_names_and_arguments() {
+    fn run_names_are_safe_as_file_names_and_arguments() {
         for text in ["a", "build-1", "v1.2_x", &"a".repeat(63)] {
             assert_eq!(text.parse::<RunName>().unwrap().as_str(), text);
         }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_names_are_strings_in_json() {
+    fn run_ids_and_names_are_strings_in_json() {
         let id = RunId::new(1, 2);
         assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{id}\""));
         assert_eq!(serde_json::from_str::<RunId>(&format!("\"{id}\"")).unwrap(), id);
@@ -189,14 +191,14 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_id_survives_a_round_trip(millis in 0_u64..=MAX_MILLIS, random: u32) {
+        fn every_run_id_survives_a_round_trip(millis in 0_u64..=MAX_MILLIS, random: u32) {
             let id = RunId::new(millis, random);
             proptest::prop_assert_eq!(id.to_string().parse(), Ok(id));
             proptest::prop_assert_eq!(id.millis(), millis);
         }
 
         #[test]
-        fn id_and_name_parsers_never_panic(text in "[0-9a-z]{16}|.{0,70}") {
+        fn run_id_and_name_parsers_never_panic(text in "[0-9a-z]{16}|.{0,70}") {
             if let Ok(id) = text.parse::<RunId>() {
                 proptest::prop_assert_eq!(id.to_string(), &text[..]);
             }

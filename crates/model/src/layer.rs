@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// One layer of confinement. Every layer is on unless the operator weakens it by name.
+/// One isolation layer of a box. Every layer is on unless the operator weakens it by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
@@ -23,13 +23,13 @@ pub enum Layer {
     SelfTest,
 }
 
-/// The reason why a text is not the name of a layer.
+/// The error for a text that is not the name of an isolation layer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown layer; the layers are {}", names().join(", "))]
 pub struct LayerError;
 
 impl Layer {
-    /// All layers, in the order in which reports show them.
+    /// All isolation layers, in the order in which reports show them.
     pub const ALL: [Self; 12] = [
         Self::Namespaces,
         Self::TimeNamespace,
@@ -45,7 +45,7 @@ impl Layer {
         Self::SelfTest,
     ];
 
-    /// Returns the name that `--weaken`, `belljar.toml` and results use.
+    /// Returns the name of the layer that `--weaken`, `belljar.toml` and results use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
@@ -63,7 +63,8 @@ impl Layer {
         }
     }
 
-    /// Whether the operator can turn the layer off. The other layers are essential to every box.
+    /// Returns whether the operator can turn the layer off. The other layers are essential to every
+    /// box.
     pub const fn weakenable(self) -> bool {
         match self {
             Self::TimeNamespace
@@ -81,7 +82,7 @@ impl Layer {
         }
     }
 
-    /// Returns a one-line description of the layer.
+    /// Returns a one-line description of the isolation layer.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Namespaces => {
@@ -124,11 +125,11 @@ impl fmt::Display for Layer {
     }
 }
 
-/// A mechanism that a box must have; without it the box does not start, even if a substitute exists.
+/// A requirement of a box; without it the box does not start, even if a substitute exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
-    /// Limits enforced by a real cgroup instead of rlimits and a watcher.
+    /// The limits must be enforced by a cgroup instead of rlimits and a watcher.
     Cgroup,
 }
 
@@ -140,14 +141,14 @@ pub struct RequirementError;
 impl Requirement {
     pub const ALL: [Self; 1] = [Self::Cgroup];
 
-    /// Returns the name that `--require` and `belljar.toml` use.
+    /// Returns the name of the requirement that `--require` and `belljar.toml` use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
         }
     }
 
-    /// Returns the layer that must be in force without a substitute.
+    /// Returns the isolation layer that must be in force without a substitute.
     pub const fn layer(self) -> Layer {
         match self {
             Self::Cgroup => Layer::Cgroup,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn essential_layers_cannot_be_weakened() {
+    fn essential_isolation_layers_cannot_be_weakened() {
         let firm: Vec<_> =
             Layer::ALL.iter().filter(|layer| !layer.weakenable()).map(|l| l.name()).collect();
         assert_eq!(

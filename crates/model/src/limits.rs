@@ -14,13 +14,14 @@ use crate::time;
 pub struct Limits {
     pub memory: ByteSize,
     pub cpus: Cpus,
-    /// Number of processes and threads.
+    /// The maximum number of processes and threads.
     pub pids: u32,
-    /// Bytes that the box can write to its temporary directories and its overlay.
+    /// The maximum number of bytes that the box can write to its temporary directories and its
+    /// overlay.
     pub disk: ByteSize,
-    /// Open files per process.
+    /// The maximum number of open files per process.
     pub files: u64,
-    /// Bytes of standard output and standard error together.
+    /// The maximum number of bytes of standard output and standard error together.
     pub output: ByteSize,
     #[serde(with = "time::as_text")]
     pub timeout: Option<Duration>,

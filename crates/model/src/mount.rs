@@ -11,7 +11,7 @@ use crate::choice::Access;
 use crate::record::path_bytes;
 use crate::text;
 
-/// A file or directory of the host and its path in the box.
+/// A mount: a file or directory of the host and its path in the box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     source: PathBuf,
@@ -34,7 +34,7 @@ pub enum MountError {
     TargetTaken(&'static str),
 }
 
-/// Directories that the box itself provides; a mount cannot replace any path beneath them.
+/// The directories that the box itself provides; a mount cannot replace any path beneath them.
 const TAKEN_TREES: [&str; 3] = ["/proc", "/dev", "/sys"];
 
 impl Mount {
@@ -109,7 +109,7 @@ fn check_target(target: &Path) -> Result<(), MountError> {
 impl FromStr for Mount {
     type Err = MountError;
 
-    /// Parses from the right, so that the source can contain a colon.
+    /// Parses `SRC:DST[:ACCESS]` from the right, so that the source can contain a colon.
     fn from_str(text: &str) -> Result<Self, MountError> {
         let (rest, last) = text.rsplit_once(':').ok_or(MountError::Malformed)?;
         let (paths, access) = match last.parse() {

@@ -16,16 +16,16 @@ pub struct RunResult {
     /// The signal that killed the program, if any.
     pub signal: Option<i32>,
     pub reason: Reason,
-    /// Time from the start of Belljar to the start of the program.
+    /// The time from the start of Belljar to the start of the program, in microseconds.
     pub setup_micros: u64,
-    /// Time from the start of the program to its end.
+    /// The time from the start of the program to its end, in microseconds.
     pub wall_micros: u64,
     pub cpu_micros: CpuTime,
-    /// `None` if the machine cannot measure the peak memory.
+    /// The peak memory use in bytes; `None` if the machine cannot measure it.
     pub peak_memory_bytes: Option<u64>,
     pub stdin_bytes: u64,
     pub output_bytes: OutputBytes,
-    /// `None` for a box without an overlay of its workspace.
+    /// The number of changed files; `None` for a box without an overlay of its workspace.
     pub changed_files: Option<u64>,
     pub layers: Vec<LayerState>,
     pub limits: Limits,
@@ -45,7 +45,7 @@ pub struct OutputBytes {
     pub stderr: u64,
 }
 
-/// A confinement layer and its state during a run.
+/// An isolation layer and its state during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerState {
     pub layer: Layer,
@@ -53,15 +53,18 @@ pub struct LayerState {
     pub state: InForce,
 }
 
-/// The state of a layer: in force, weakened by the operator, or replaced by a substitute.
+/// The state of an isolation layer: in force, weakened by the operator, or replaced by a
+/// substitute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum InForce {
-    /// The layer works as designed; `detail` names the mechanism, for example `abi 6` or `v2, delegated`.
+    /// The isolation layer works as designed; `detail` names the mechanism, for example `abi 6` or
+    /// `v2, delegated`.
     InForce { detail: String },
-    /// The operator turned the layer off.
+    /// The operator turned the isolation layer off.
     Weakened,
-    /// A weaker mechanism replaces the layer, because this machine does not support the layer.
+    /// A weaker mechanism replaces the isolation layer, because this machine does not support the
+    /// layer.
     StandIn { mechanism: String },
 }
 
@@ -97,7 +100,7 @@ impl Reason {
         Self::CouldNotStart,
     ];
 
-    /// Returns the name in results. The names are stable: scripts match on them.
+    /// Returns the name of the reason in results. The names are stable: scripts match on them.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exited => "exited",
@@ -114,7 +117,7 @@ impl Reason {
         }
     }
 
-    /// Whether the run ended because it exceeded a limit.
+    /// Returns whether the run ended because it exceeded a limit.
     pub const fn is_limit(self) -> bool {
         match self {
             Self::Timeout | Self::Memory | Self::Pids | Self::Disk | Self::Output => true,
@@ -238,7 +241,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_reason_has_its_documented_exit_code() {
+    fn every_end_reason_has_its_documented_exit_code() {
         check(Reason::Exited, Some(0), None, 0);
         check(Reason::Exited, Some(3), None, 3);
         check(Reason::Exited, Some(255), None, 255);
@@ -261,14 +264,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unobserved_exit_status_is_never_a_success() {
+    fn exit_code_of_a_run_with_unknown_exit_status_is_not_zero() {
         for reason in Reason::ALL {
             assert_ne!(ended(reason, None, None).exit_code(), 0, "{reason:?}");
         }
     }
 
     #[test]
-    fn every_reason_has_the_same_name_in_json_and_a_description() {
+    fn every_end_reason_has_the_same_name_in_json_and_a_description() {
         for reason in Reason::ALL {
             assert_eq!(serde_json::to_string(&reason).unwrap(), format!("\"{}\"", reason.name()));
             assert!(!reason.sentence().is_empty() && !reason.sentence().ends_with('.'));

@@ -22,7 +22,7 @@ pub struct Permissions {
     pub allow: Vec<Permission>,
     pub deny: Vec<Permission>,
     pub ask: Vec<Permission>,
-    /// Whether the agent works without asking; see [`Permissions::skips_all`].
+    /// Whether the agent works without asking for permission; see [`Permissions::skips_all`].
     pub skip_all: Option<bool>,
 }
 
@@ -31,11 +31,11 @@ pub struct Permissions {
 pub enum Permission {
     Read(FilePattern),
     Edit(FilePattern),
-    /// A pattern for command lines, in the syntax of the agent.
+    /// A shell command, as a pattern in the syntax of the agent.
     Bash(String),
-    /// A network rule in the form of `--allow` and `--deny`.
+    /// A network request, as a rule in the form of `--allow` and `--deny`.
     Net(String),
-    /// A tool of the agent, by the agent's name for it.
+    /// The use of a tool of the agent, by the agent's name for it.
     Tool(String),
 }
 
@@ -48,21 +48,21 @@ pub enum Verdict {
     Allow,
 }
 
-/// The component that enforces a rule.
+/// The component that enforces a permission rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enforcer {
-    /// The kernel: a hidden or read-only file is so for every program in the box.
+    /// The kernel enforces the rule: a hidden or read-only file is so for every program in the box.
     Box,
-    /// The broker, which is the only path to the network.
+    /// The broker enforces the rule, because it is the only path to the network.
     Broker,
-    /// `belljar apply`, which holds back matching files.
+    /// `belljar apply` enforces the rule: it holds back matching files.
     Apply,
-    /// The agent itself, as far as it follows its settings.
+    /// The agent itself enforces the rule, as far as it follows its settings.
     Advice,
 }
 
-/// The enforcer of a rule and an explanation of its effect.
+/// The component that enforces a permission rule, and an explanation of its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Enforcement {
     pub by: Enforcer,
@@ -78,9 +78,9 @@ pub enum PermissionError {
     Malformed,
     #[error(transparent)]
     File(FilePatternError),
-    #[error("the text must be one line of 1 to {MAX_TEXT} visible characters")]
+    #[error("the text of a permission must be one line of 1 to {MAX_TEXT} visible characters")]
     Text,
-    #[error("the host is missing; write for example Net(api.github.com)")]
+    #[error("the host of the permission is missing; write for example Net(api.github.com)")]
     NoHost,
     #[error(transparent)]
     Allow(AllowError),
@@ -89,11 +89,11 @@ pub enum PermissionError {
 }
 
 const MAX_TEXT: usize = 512;
-/// Maximum number of rules in one list, far above any real file.
+/// The maximum number of permission rules in one list, far above any real file.
 pub(crate) const MAX_PERMISSIONS: usize = 1024;
 
 impl Permissions {
-    /// Whether the agent works without asking.
+    /// Returns whether the agent works without asking for permission.
     ///
     /// By default it does, unless a rule makes the agent ask: the box is the boundary, not the question.
     pub fn skips_all(&self) -> bool {
@@ -105,14 +105,15 @@ impl Permissions {
         *self == Self::default()
     }
 
-    /// Returns every rule with its verdict, in order of precedence.
+    /// Returns every permission rule with its verdict, in order of precedence.
     pub fn iter(&self) -> impl Iterator<Item = (Verdict, &Permission)> {
         let all =
             [(Verdict::Deny, &self.deny), (Verdict::Ask, &self.ask), (Verdict::Allow, &self.allow)];
         all.into_iter().flat_map(|(verdict, list)| list.iter().map(move |it| (verdict, it)))
     }
 
-    /// Returns the union of both sets of rules. The `skip_all` of `other` takes precedence.
+    /// Returns the union of both sets of permission rules. The `skip_all` of `other` takes
+    /// precedence.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         let Self { allow, deny, ask, skip_all } = other;
@@ -128,14 +129,15 @@ impl Permissions {
         self
     }
 
-    /// Returns the rule that denies changes of a path in the workspace, if any.
+    /// Returns the permission rule that denies changes of a path in the workspace, if any.
     pub fn denies_edit(&self, path: &[u8]) -> Option<&Permission> {
         self.deny.iter().find(|it| matches!(it, Permission::Edit(files) if files.covers(path)))
     }
 }
 
 impl Permission {
-    /// Checks the parts that depend on the list in which the permission is.
+    /// Returns an error if the permission is invalid in the list (allow, ask or deny) that contains
+    /// it.
     pub(crate) fn check(&self, verdict: Verdict) -> Result<(), PermissionError> {
         let Self::Net(_) = self else { return Ok(()) };
         match verdict {
@@ -163,7 +165,7 @@ impl Permission {
         Rule::deny(text).map(Some).map_err(PermissionError::Rule)
     }
 
-    /// Returns the components that enforce this rule, each with an explanation.
+    /// Returns the components that enforce this permission rule, each with an explanation.
     pub fn enforcement(&self, verdict: Verdict) -> Vec<Enforcement> {
         let kept = |by, means| Enforcement { by, means };
         match (self, verdict) {
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn g10_rule_on_a_command_line_is_only_advice() {
+    fn g10_permission_for_shell_commands_is_only_enforced_by_the_agent() {
         for verdict in [Verdict::Deny, Verdict::Ask, Verdict::Allow] {
             let kept = permission("Bash(rm *)").enforcement(verdict);
             assert!(kept.iter().all(|kept| kept.by == Enforcer::Advice), "{kept:?}");
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_add_up_and_the_agent_asks_only_if_a_rule_requires_it() {
+    fn permissions_add_up_and_the_agent_asks_only_if_a_rule_requires_it() {
         let rules = |deny: &[&str], ask: &[&str]| Permissions {
             deny: deny.iter().map(|text| permission(text)).collect(),
             ask: ask.iter().map(|text| permission(text)).collect(),
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_edit_is_found_by_name_even_if_the_file_does_not_exist() {
+    fn denied_edit_permission_is_found_by_name_even_if_the_file_does_not_exist() {
         let rules =
             Permissions { deny: vec![permission("Edit(.claude/**)")], ..Permissions::default() };
         assert!(rules.denies_edit(b".claude/settings.json").is_some());

@@ -19,16 +19,18 @@ pub struct Plain {
 /// A kind of unusual characters in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Oddity {
-    /// Characters that are invisible, control a terminal or reverse the text direction. Removed.
+    /// The text has characters that are invisible, control a terminal or reverse the text
+    /// direction. Removed.
     Invisible,
-    /// Spaces other than U+0020. Replaced by U+0020.
+    /// The text has spaces other than U+0020. Replaced by U+0020.
     Blank,
-    /// A word that mixes similar-looking alphabets, or has mathematical letters. Kept unchanged.
+    /// The text has a word that mixes similar-looking alphabets, or has mathematical letters. Kept
+    /// unchanged.
     LookAlike,
 }
 
 impl Oddity {
-    /// Returns a description for users.
+    /// Returns a description of the unusual characters for users.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Invisible => "invisible characters",
@@ -44,12 +46,12 @@ impl fmt::Display for Oddity {
     }
 }
 
-/// Whether a character is visible and needs no escape.
+/// Returns whether a character is visible and needs no escape.
 pub fn is_plain(c: char) -> bool {
     is_visible(c)
 }
 
-/// Removes invisible characters, replaces unusual spaces, and keeps line ends and tabs.
+/// Removes invisible characters from a text, replaces unusual spaces, and keeps line ends and tabs.
 pub fn plain(text: &str) -> Plain {
     let mut out = String::with_capacity(text.len());
     let mut oddities = BTreeSet::new();
@@ -75,13 +77,14 @@ pub fn plain(text: &str) -> Plain {
     Plain { text: out, oddities }
 }
 
-/// Whether U+FE0F follows a symbol; it selects the colored form and is common with emoji.
+/// Returns whether U+FE0F follows a symbol; it selects the colored form and is common with emoji.
 fn is_presentation(c: char, before: &str) -> bool {
     c == '\u{fe0f}'
         && before.chars().next_back().is_some_and(|b| !b.is_ascii() && !b.is_alphanumeric())
 }
 
-/// Whether a character is drawn as a space: category Zs except U+0020, and the blank braille pattern.
+/// Returns whether a character is drawn as a space: category Zs except U+0020, and the blank
+/// braille pattern.
 fn is_unusual_space(c: char) -> bool {
     matches!(
         c,
@@ -90,7 +93,7 @@ fn is_unusual_space(c: char) -> bool {
     )
 }
 
-/// Whether a word mixes Latin letters with similar-looking letters of other alphabets.
+/// Returns whether a word mixes Latin letters with similar-looking letters of other alphabets.
 fn has_look_alikes(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_alphabetic());
     words.filter(|word| !word.is_ascii()).any(|word| {
@@ -104,8 +107,8 @@ fn is_latin(c: char) -> bool {
         || matches!(c, '\u{c0}'..='\u{2af}' | '\u{1e00}'..='\u{1eff}' | '\u{2c60}'..='\u{2c7f}' | '\u{a720}'..='\u{a7ff}')
 }
 
-/// Whether a letter belongs to an alphabet with letters that look Latin. Of Greek only such letters
-/// count, since units and formulas mix the other Greek letters with Latin all the time.
+/// Returns whether a letter belongs to an alphabet with letters that look Latin. Of Greek only such
+/// letters count, since units and formulas mix the other Greek letters with Latin all the time.
 fn looks_latin(c: char) -> bool {
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧινορυχ".contains(c)
         || matches!(c, '\u{400}'..='\u{52f}' | '\u{530}'..='\u{58f}' | '\u{13a0}'..='\u{13ff}' | '\u{1c80}'..='\u{1c8f}'
@@ -113,7 +116,7 @@ fn looks_latin(c: char) -> bool {
             | '\u{ab70}'..='\u{abbf}' | '\u{10400}'..='\u{1044f}')
 }
 
-/// Whether a letter is a bold, script, circled or wide form of a Latin letter.
+/// Returns whether a letter is a bold, script, circled or wide form of a Latin letter.
 fn is_mathematical(c: char) -> bool {
     matches!(c, '\u{1d400}'..='\u{1d7ff}' | '\u{ff21}'..='\u{ff3a}' | '\u{ff41}'..='\u{ff5a}' | '\u{24b6}'..='\u{24e9}' | '\u{1f130}'..='\u{1f189}')
 }
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_is_unchanged_and_nothing_is_reported() {
+    fn plain_leaves_ordinary_text_unchanged_and_reports_nothing() {
         for text in [
             "",
             "Adds two numbers.\n\tReally.",

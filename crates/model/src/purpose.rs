@@ -5,16 +5,17 @@ use std::str::FromStr;
 
 use crate::net::by_text;
 
-/// The purpose of a box. Lists of runs leave some purposes out.
+/// The purpose of a box: run, call, named box, tool server or clone reader. Lists of runs leave
+/// some purposes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// One `belljar run` command.
+    /// The box of one `belljar run` command.
     Run,
-    /// One program that a model wrote.
+    /// The box of one program that a model wrote.
     Call,
     /// A named box, which the user can stop and start.
     Box,
-    /// An MCP server whose tools programs can call.
+    /// The box of an MCP server whose tools programs can call.
     ToolServer,
     /// A box that reads the private clone of another box.
     CloneReader,
@@ -29,7 +30,7 @@ impl Purpose {
     pub const ALL: [Self; 5] =
         [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader];
 
-    /// Whether a user starts such boxes. Belljar itself starts the others.
+    /// Returns whether a user starts boxes of this purpose. Belljar itself starts the others.
     pub const fn is_started_by_user(self) -> bool {
         match self {
             Self::Run | Self::Call | Self::Box => true,
@@ -37,7 +38,7 @@ impl Purpose {
         }
     }
 
-    /// Returns the name in JSON and in the ledger.
+    /// Returns the name of the purpose in JSON and in the ledger.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Run => "run",

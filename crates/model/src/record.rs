@@ -16,7 +16,7 @@ pub struct RunRecord {
     pub name: Option<RunName>,
     /// Milliseconds since the Unix epoch.
     pub created: u64,
-    /// `None` for a box without a workspace.
+    /// The workspace of the run; `None` for a box without a workspace.
     pub workspace: Option<WorkspaceAt>,
     pub mode: Mode,
     /// The command line, for display only; bytes that are not UTF-8 are replaced.
@@ -33,7 +33,8 @@ pub struct RunRecord {
 pub struct WorkspaceAt {
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// Device and inode, to detect that another directory now has the same path.
+    /// The device and inode of the directory, to detect that another directory now has the same
+    /// path.
     pub dev: u64,
     pub ino: u64,
     pub clock: Clock,
@@ -92,7 +93,7 @@ impl Review {
         }
     }
 
-    /// Whether some changes of the run still wait for a review.
+    /// Returns whether some changes of the run still wait for a review.
     pub const fn is_pending(self) -> bool {
         match self {
             Self::Pending | Self::PartlyApplied => true,

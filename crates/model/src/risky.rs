@@ -20,10 +20,10 @@ use crate::glob::matches_name;
 /// One pattern of risky paths with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RiskyRule {
-    /// Components separated by `/`. `*` matches any text within one component; a final `**` matches the
-    /// directory itself and everything in it.
+    /// The path pattern: components separated by `/`. `*` matches any text within one component; a
+    /// final `**` matches the directory itself and everything in it.
     pub pattern: &'static str,
-    /// The effect on the host, as a text for users.
+    /// The reason why the path is risky on the host, as a text for users.
     pub why: &'static str,
     pub class: RiskClass,
     pub place: RulePlace,
@@ -32,9 +32,10 @@ pub struct RiskyRule {
 /// How soon the host would execute a file or use it as configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RiskClass {
-    /// Automatically, when the directory is opened, entered or listed: git, shells, editors, agents, CI.
+    /// The host executes the file automatically when the directory is opened, entered or listed:
+    /// git, shells, editors, agents, CI.
     Automatic,
-    /// When the user builds, tests or installs.
+    /// The host executes the file when the user builds, tests or installs.
     OnBuild,
 }
 
@@ -60,7 +61,7 @@ static BARE_REPOSITORY: RiskyRule = RiskyRule {
     place: RulePlace::Anywhere,
 };
 
-/// Returns the table, one rule per pattern, in matching order.
+/// Returns the rules for risky paths, one per pattern, in matching order.
 pub fn rules() -> &'static [RiskyRule] {
     static RULES: LazyLock<Vec<RiskyRule>> = LazyLock::new(|| {
         let expand = |group: &table::Group| {
@@ -72,7 +73,7 @@ pub fn rules() -> &'static [RiskyRule] {
     &RULES
 }
 
-/// Returns the rule for a path relative to the workspace, if the host could execute or load the file.
+/// Returns the rule that a path matches if the host could execute or load the file.
 ///
 /// Names are compared as on the most lenient file system: letter case, invisible characters, and
 /// spaces or dots at the end of a name make no difference (threat C18).
@@ -80,7 +81,8 @@ pub fn classify(path: &[u8]) -> Option<&'static RiskyRule> {
     first_match(path, Rule::covers)
 }
 
-/// Returns the rule for a symbolic link, which is also risky in place of a parent directory.
+/// Returns the rule that a symbolic link matches, which is also risky in place of a parent
+/// directory.
 ///
 /// For example, a link named `.github` can bring in risky files with its target.
 pub fn classify_link(path: &[u8]) -> Option<&'static RiskyRule> {
@@ -131,7 +133,7 @@ fn concrete(rule: &RiskyRule) -> Option<(&'static str, PathKind)> {
     (!path.contains('*')).then_some((path, kind))
 }
 
-/// A rule with its pattern split into components.
+/// A rule for risky paths with its pattern split into components.
 struct Rule {
     rule: &'static RiskyRule,
     order: usize,
@@ -149,7 +151,7 @@ impl Rule {
         Self { rule, order, components, whole_tree }
     }
 
-    /// Whether the rule matches the components at the end of a path.
+    /// Returns whether the rule matches the components at the end of a path.
     fn covers(&self, rest: &[Vec<u8>]) -> bool {
         let long_enough = if self.whole_tree {
             rest.len() >= self.components.len()
@@ -159,7 +161,8 @@ impl Rule {
         long_enough && self.components_match(rest)
     }
 
-    /// Whether the components at the end of a path are a parent directory of the rule's pattern.
+    /// Returns whether the components at the end of a path are a parent directory of the rule's
+    /// pattern.
     fn is_below(&self, rest: &[Vec<u8>]) -> bool {
         rest.len() < self.components.len() && self.components_match(rest)
     }
@@ -170,11 +173,12 @@ impl Rule {
     }
 }
 
-/// The rules indexed by the first component of their pattern, so that few are tried per path.
+/// The rules for risky paths indexed by the first component of their pattern, so that few are tried
+/// per path.
 #[derive(Default)]
 struct Index {
     literal: HashMap<Vec<u8>, Vec<Rule>>,
-    /// Rules for the last component alone, such as `*.mk`.
+    /// The rules for the last component of a path alone, such as `*.mk`.
     last: Vec<Rule>,
     globs: Vec<Rule>,
 }

@@ -26,7 +26,7 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// Binary units, largest first, as they are printed.
+/// The binary units of sizes, largest first, as they are printed.
 const UNITS: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
@@ -34,12 +34,12 @@ impl ByteSize {
     /// The largest size, which means no limit.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Creates a size, or returns `None` for zero.
+    /// Creates a size in bytes, or returns `None` for zero.
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes == 0 { None } else { Some(Self(bytes)) }
     }
 
-    /// Returns `n` mebibytes, or one mebibyte if `n` is zero.
+    /// Returns a size of `n` mebibytes, or of one mebibyte if `n` is zero.
     pub const fn mib(n: u32) -> Self {
         Self(if n == 0 { 1 << 20 } else { (n as u64) << 20 })
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn units_with_one_letter_or_ib_are_binary_and_units_with_b_are_decimal() {
+    fn size_units_with_one_letter_or_ib_are_binary_and_units_with_b_are_decimal() {
         check("512", Ok(512));
         check("512B", Ok(512));
         check("64k", Ok(64 << 10));

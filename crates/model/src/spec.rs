@@ -39,7 +39,7 @@ pub struct BoxSpec {
     pub template: String,
     #[serde(default)]
     pub tier: Tier,
-    /// Differences from the template. Its `health` is not used: see [`BoxSpec::health`].
+    /// The values that differ from the template. Its `health` is not used: see [`BoxSpec::health`].
     #[serde(default)]
     pub overrides: Overrides,
     #[serde(default)]
@@ -68,15 +68,15 @@ pub struct BoxSpec {
 pub enum WorkspaceSpec {
     #[default]
     None,
-    /// A directory of the user.
+    /// The workspace is a directory of the user.
     Directory(#[serde(with = "path_bytes")] PathBuf),
-    /// A private clone of one of the user's repositories.
+    /// The workspace is a private clone of one of the user's repositories.
     Clone {
         #[serde(with = "path_bytes")]
         repo: PathBuf,
-        /// A branch, tag or commit. `None` means the one that is checked out.
+        /// The branch, tag or commit that is cloned. `None` means the one that is checked out.
         branch: Option<String>,
-        /// Whether uncommitted changes are copied too.
+        /// Whether uncommitted changes are copied into the clone too.
         #[serde(default)]
         uncommitted: bool,
     },
@@ -91,11 +91,12 @@ pub struct RunSpec {
     /// The box. Its `program` and `terminal` are not used, because the run has its own.
     pub on: BoxSpec,
     pub program: Argv,
-    /// Size of the terminal. `None` means that the program gets pipes.
+    /// The size of the program's terminal, if it gets one. `None` means that the program gets
+    /// pipes.
     pub terminal: Option<TerminalSize>,
 }
 
-/// Rows and columns of a terminal.
+/// The number of rows and columns of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TerminalSize {
@@ -106,7 +107,7 @@ pub struct TerminalSize {
 /// The technology that confines a box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
-    /// Namespaces and the other layers of the host kernel.
+    /// The box is isolated by namespaces and the other mechanisms of the host kernel.
     #[default]
     Native,
 }
@@ -120,16 +121,16 @@ pub struct TierError;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpecVersion(());
 
-/// The reason why a spec is invalid.
+/// The reason why the spec of a box or run is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    #[error("`{field}`: {} is not an absolute path", path.display())]
+    #[error("invalid `{field}`: {} is not an absolute path", path.display())]
     Relative { field: &'static str, path: PathBuf },
-    #[error("`{field}`: a path cannot contain a NUL byte")]
+    #[error("invalid `{field}`: a path cannot contain a NUL byte")]
     Nul { field: &'static str },
-    #[error("`{field}`: {error}")]
+    #[error("invalid `{field}`: {error}")]
     Rule { field: &'static str, error: RuleError },
-    #[error("`program`: {0}")]
+    #[error("invalid `program`: {0}")]
     Program(ArgvError),
     #[error("`overrides.health` is not used in a spec; write it as `health`")]
     Health,
@@ -161,7 +162,8 @@ fn default_template() -> String {
 }
 
 impl BoxSpec {
-    /// Returns an error for relative paths and for rules that no file and no flag can express.
+    /// Returns an error if the spec has relative paths or rules that no file and no flag can
+    /// express.
     pub fn check(&self) -> Result<(), SpecError> {
         // Destructured without `..`, so that a new field cannot be forgotten here.
         let Self {
@@ -298,7 +300,7 @@ impl fmt::Display for Tier {
 by_text!(Tier);
 
 impl SpecVersion {
-    /// The version number in the JSON document.
+    /// The version number of the spec format in the JSON document.
     pub const NUMBER: u32 = 1;
 }
 

@@ -16,7 +16,7 @@ use crate::record::path_bytes;
 use crate::size::ByteSize;
 use crate::time::{AskTimeout, Timeout};
 
-/// The name of the template that exists without a file.
+/// The name of the default template, which exists without a configuration file.
 pub const DEFAULT_TEMPLATE: &str = "default";
 
 /// A named description of a box: workspace mode, network, mounts, limits and rules.
@@ -37,14 +37,16 @@ pub struct Template {
     pub limits: Limits,
     pub weaken: BTreeSet<Layer>,
     pub require: BTreeSet<Requirement>,
-    /// The allowed destinations; an empty list allows none.
+    /// The network destinations that are allowed; an empty list allows none.
     pub allow: Vec<Allow>,
-    /// The refused destinations; a match overrides `allow` and `ask`.
+    /// The network destinations that are refused; a match overrides `allow` and `ask`.
     pub deny: Vec<Rule>,
-    /// The destinations that need the operator's approval each time; a match overrides `allow`.
+    /// The network destinations that need the operator's approval each time; a match overrides
+    /// `allow`.
     pub ask: Vec<Rule>,
     pub ask_timeout: AskTimeout,
-    /// Secrets for which the box has placeholders; they apply to every rule that leads to their hosts.
+    /// The secrets for which the box gets placeholders; they apply to every rule that leads to
+    /// their hosts.
     pub secrets: BTreeSet<SecretName>,
     /// The network budget of the whole run.
     pub budget: Budget,
@@ -117,11 +119,11 @@ pub enum TemplateError {
     Limit(LimitError),
     #[error("layer `{0}` cannot be weakened: every box needs it")]
     NotWeakenable(Layer),
-    #[error("`{0}` is both required and weakened")]
+    #[error("the layer `{0}` is both required and weakened")]
     RequiredAndWeakened(Requirement),
     #[error("two mounts have the target {}", .0.display())]
     MountedTwice(PathBuf),
-    #[error("variable {0} is given twice")]
+    #[error("the variable {0} is given twice")]
     GivenTwice(String),
     #[error("the user id {0} is reserved; use another number")]
     NoSuchUser(u32),
@@ -264,7 +266,7 @@ impl Overrides {
         }
     }
 
-    /// Returns an error for a rule that no file and no flag can express.
+    /// Returns an error if a rule cannot be expressed in a file or by a flag.
     pub fn check(&self) -> Result<(), RuleError> {
         check_rules(&self.allow, &self.deny, &self.ask)
     }
@@ -308,7 +310,8 @@ impl<'de> Deserialize<'de> for Overrides {
     }
 }
 
-/// Whether a path is `/`, `//`, `/.` or empty; an empty path would mean the current directory.
+/// Returns whether a path is `/`, `//`, `/.` or empty; an empty path would mean the current
+/// directory.
 fn is_host_root(path: &Path) -> bool {
     path.as_os_str().is_empty() || (path.has_root() && path.components().count() == 1)
 }
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_overrides_change_nothing() {
+    fn empty_overrides_do_not_change_a_template() {
         assert_eq!(Template::default().with(Overrides::default()), Ok(Template::default()));
         let Template {
             name,
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_replace_values_and_extend_lists() {
+    fn overrides_replace_values_and_extend_lists_of_a_template() {
         let base = Template {
             mounts: vec![mount("/a:/x:ro"), mount("/b:/y:ro")],
             env: vec![var("A=1"), var("B")],
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn contradicting_overrides_are_refused() {
+    fn template_refuses_contradicting_overrides() {
         let overrides = Overrides::default;
         for layer in Layer::ALL.into_iter().filter(|layer| !layer.weakenable()) {
             refused(
@@ -453,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn every_weakenable_layer_can_be_weakened() {
+    fn template_can_weaken_every_weakenable_layer() {
         for layer in Layer::ALL.into_iter().filter(|layer| layer.weakenable()) {
             let overrides = Overrides { weaken: vec![layer], ..Overrides::default() };
             assert!(Template::default().with(overrides).unwrap().weaken.contains(&layer));

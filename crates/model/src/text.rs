@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// Deserializes a string and parses it; a parse error becomes the message.
+/// Deserializes a string and parses it; a parse error becomes the error message.
 pub(crate) fn parse<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

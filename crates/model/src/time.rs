@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A maximum run time, or none. Written `90s`, `1h30m`, `250ms` or `none`.
+/// A timeout of a run, or no timeout. Written `90s`, `1h30m`, `250ms` or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeout(pub Option<Duration>);
 
@@ -24,12 +24,12 @@ pub enum TimeoutError {
 /// The longest timeout. A longer one is a mistake; kernel timers take this one without overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Units and their milliseconds, in the order in which they must appear in a text.
+/// The time units and their milliseconds, in the order in which they must appear in a text.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Timeout {
-    /// Whether `self` permits a longer run than `other`.
+    /// Returns whether this timeout permits a longer run than `other`.
     pub fn is_longer_than(self, other: Self) -> bool {
         match (self.0, other.0) {
             (Some(mine), Some(theirs)) => mine > theirs,
@@ -114,7 +114,9 @@ pub enum AskTimeoutError {
     None,
     #[error("a wait of zero refuses every request; use `deny` instead")]
     Zero,
-    #[error("the wait for an answer is longer than 1h; the program is blocked meanwhile")]
+    #[error(
+        "the wait for an answer is longer than 1h, and the program is blocked during that time"
+    )]
     TooLong,
 }
 
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_the_sum_of_larger_to_smaller_units() {
+    fn timeout_text_is_a_sum_of_larger_to_smaller_units() {
         check("10m", Ok(Some(600_000)));
         check("90s", Ok(Some(90_000)));
         check("1h30m", Ok(Some(5_400_000)));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_time_is_refused_with_its_reason() {
+    fn invalid_timeout_is_refused_with_its_reason() {
         for text in
             ["", "m", "ten minutes", "10 m", "10m5m", "5s1h", "10min", "-5s", "1.5h", "None"]
         {
@@ -237,7 +239,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_time_survives_a_round_trip(millis in 1_u64..=315_360_000_000) {
+        fn every_timeout_survives_a_round_trip(millis in 1_u64..=315_360_000_000) {
             let timeout = Timeout(Some(Duration::from_millis(millis)));
             proptest::prop_assert_eq!(timeout.to_string().parse(), Ok(timeout));
         }

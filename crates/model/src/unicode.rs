@@ -2,7 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-/// Invisible characters: `Default_Ignorable_Code_Point` of Unicode 17 (DerivedCoreProperties.txt).
+/// The invisible characters: `Default_Ignorable_Code_Point` of Unicode 17
+/// (DerivedCoreProperties.txt).
 ///
 /// A case-insensitive ext4 or f2fs directory ignores them when it compares names.
 const IGNORABLE: &[RangeInclusive<char>] = &[
@@ -28,12 +29,12 @@ const IGNORABLE: &[RangeInclusive<char>] = &[
 /// The blank braille pattern, which is drawn as a space but counts as a symbol.
 const BRAILLE_BLANK: char = '\u{2800}';
 
-/// Whether a character is invisible and ignored in comparisons.
+/// Returns whether a character is invisible and ignored in comparisons.
 pub(crate) fn is_ignorable(c: char) -> bool {
     !c.is_ascii() && IGNORABLE.iter().any(|range| range.contains(&c))
 }
 
-/// Whether a character is visible, unambiguous and without effect on a terminal.
+/// Returns whether a character is visible, unambiguous and without effect on a terminal.
 pub(crate) fn is_visible(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -42,7 +43,7 @@ pub(crate) fn is_visible(c: char) -> bool {
     }
 }
 
-/// Whether a character is in none of the categories Cc, Cf, Cs, Co, Cn, Zl, Zp and Zs.
+/// Returns whether a character is in none of the categories Cc, Cf, Cs, Co, Cn, Zl, Zp and Zs.
 ///
 /// Uses the table behind `escape_debug`, after a letter, because at the start of a text `escape_debug`
 /// also escapes combining marks.

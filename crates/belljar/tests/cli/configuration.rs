@@ -70,11 +70,11 @@ belljar: [LAB]/home/.config/belljar/belljar.toml:2: `memory` of template `a`: th
 > weaken = ["cgroup"]
 > require = ["cgroup"]
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:3: `require` of template `a`: `cgroup` is both required and weakened
+belljar: [LAB]/home/.config/belljar/belljar.toml:3: `require` of template `a`: the layer `cgroup` is both required and weakened
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:3: `require` of template `a`: `cgroup` is both required and weakened
+belljar: [LAB]/home/.config/belljar/belljar.toml:3: `require` of template `a`: the layer `cgroup` is both required and weakened
 [exit 2]
 
 > [tempalte.a]

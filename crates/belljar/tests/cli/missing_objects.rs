@@ -346,7 +346,7 @@ belljar: secret missing is not set; `belljar secret list` shows the secrets that
 [exit 2]
 
 $ belljar secret set empty
-belljar: secret empty was not set: the value is empty
+belljar: secret empty was not set: the value of the secret is empty
 [exit 1]
 
 $ belljar secret set a --from-env MISSING

@@ -15,7 +15,7 @@ fn check(text: &str, expect: Option<Range>) {
 }
 
 #[test]
-fn public_addresses_are_public() {
+fn range_is_none_for_public_addresses() {
     for text in [
         "8.8.8.8",
         "1.1.1.1",

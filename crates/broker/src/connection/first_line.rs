@@ -8,17 +8,17 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use belljar_model::net::{self, Scheme, Target};
 
-/// Address that a client dials without a DNS lookup; a documentation address (RFC 5737), so it
-/// belongs to no real host.
+/// The IP address that clients dial without a DNS lookup; a documentation address (RFC 5737) of no
+/// real host.
 pub(super) const PROXY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// The target that the first line of a connection names.
+/// The target that the first line of an HTTP connection names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FirstLine {
-    /// No absolute URL: the target is the one that was dialled.
+    /// The first line has no absolute URL, so the target is the dialled address.
     Dialled,
     Absolute(Scheme, Target),
-    /// The line is incomplete.
+    /// The first line is incomplete; more bytes are needed.
     Unfinished,
 }
 
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn absolute_url_sets_scheme_and_host() {
+    fn absolute_url_in_the_first_line_sets_scheme_and_host() {
         check("GET https://api.example.com/x HTTP/1.1\r\n", "https api.example.com");
         check("GET HTTPS://API.example.com:8443?x HTTP/1.1\r\n", "https api.example.com");
         check("POST http://api.example.com HTTP/1.1\r\nhost: x\r\n", "http api.example.com");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn other_first_lines_use_the_dialled_target() {
+    fn first_line_without_an_absolute_url_uses_the_dialled_target() {
         for line in [
             "GET / HTTP/1.1\r\n",
             "GET /https://api.example.com/ HTTP/1.1\r\n",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_line_is_read_until_it_cannot_be_absolute() {
+    fn incomplete_first_line_is_read_until_it_cannot_be_an_absolute_url() {
         for line in ["GET", "GET ", "GET h", "GET https:/", "GET https://api.exa"] {
             check(line, "unfinished");
         }

@@ -6,22 +6,22 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// Sustained and burst rate of queries; enough for a package manager with a thousand hosts.
+/// The rate limit of DNS queries per second; enough for a package manager with a thousand hosts.
 const PER_SECOND: u32 = 500;
 const BURST: u32 = 1000;
-/// Maximum number of different refused names that are recorded.
+/// The maximum number of different refused DNS names that are recorded.
 const MAX_NAMES: usize = 200;
 
-/// How a refused name is recorded.
+/// Whether and how a refused DNS name is recorded in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// The name is refused for the first time: record it.
+    /// The name is refused for the first time: record the name.
     First,
-    /// The name is already recorded.
+    /// The refused name is already recorded: record nothing.
     Again,
-    /// The limit is reached: record that no more names follow.
+    /// The limit of recorded names is reached: record that no more names follow.
     Last,
-    /// The limit was reached before: record nothing.
+    /// The limit of recorded names was reached before: record nothing.
     Over,
 }
 
@@ -38,7 +38,8 @@ impl Limiter {
         Self { left: BURST, filled: now, names: HashSet::new(), full: false }
     }
 
-    /// Returns whether a query is answered now. A refused query is dropped, so the client retries.
+    /// Returns whether the rate limit allows to answer a DNS query now. A refused query is dropped,
+    /// so the client retries.
     pub fn query(&mut self, now: Instant) -> bool {
         self.fill(now);
         match self.left.checked_sub(1) {
@@ -66,7 +67,7 @@ impl Limiter {
             .unwrap_or(now);
     }
 
-    /// Returns how to record that a name was refused.
+    /// Returns how to record that a DNS name was refused.
     pub fn refused(&mut self, name: &str) -> Note {
         if self.names.contains(name) {
             return Note::Again;

@@ -9,21 +9,22 @@ use std::time::{Duration, Instant};
 
 use belljar_model::net::Hostname;
 
-/// Seconds for which a client can cache an answer.
+/// The time to live of a DNS answer, in seconds.
 pub const TTL: u32 = 60;
 
-/// Maximum number of names with an address.
+/// The maximum number of DNS names that have an address of the pool.
 const MAX_NAMES: usize = 4096;
-/// Minimum time without a query or connection before an address is given to another name.
+/// The minimum time without a query or connection before the pool gives an address to another name.
 const MIN_UNUSED: Duration = Duration::from_secs(2 * TTL as u64);
 
 const IPV4_BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
-/// Number of usable host numbers in 198.18.0.0/15, without the first and the last.
+/// The number of usable host numbers in 198.18.0.0/15, without the first and the last.
 const LAST: u32 = (1 << 17) - 2;
-/// `fdbe:11a4::/64`, an arbitrary unique local prefix that is never seen outside a box.
+/// The IPv6 prefix `fdbe:11a4::/64` of the pool, an arbitrary unique local prefix that is never
+/// seen outside a box.
 const IPV6_BASE: u128 = 0xfdbe_11a4_0000_0000 << 64;
 
-/// The map between addresses and names of one box.
+/// The addresses that the broker assigned to DNS names of one box.
 #[derive(Debug)]
 pub struct Pool {
     ipv6: bool,
@@ -39,12 +40,13 @@ struct Entry {
 }
 
 impl Pool {
-    /// Creates an empty pool; `ipv6` enables IPv6 addresses.
+    /// Creates an empty pool of addresses for DNS names; `ipv6` enables IPv6 addresses.
     pub fn new(ipv6: bool) -> Self {
         Self { ipv6, numbers: HashMap::new(), names: HashMap::new(), last: 0 }
     }
 
-    /// Returns the addresses of a name, assigning new ones if necessary; `None` if all are in use.
+    /// Returns the pool's addresses of a name and assigns new ones if necessary; `None` if all are
+    /// in use.
     pub fn assign(
         &mut self,
         name: &Hostname,
@@ -61,7 +63,7 @@ impl Pool {
         Some((Ipv4Addr::from(IPV4_BASE + number), six))
     }
 
-    /// Returns the name that an address was assigned to, if any.
+    /// Returns the DNS name that an address of the pool was assigned to, if any.
     pub fn name(&mut self, address: IpAddr, now: Instant) -> Option<&Hostname> {
         let entry = self.names.get_mut(&number(address)?)?;
         entry.used = now;

@@ -13,7 +13,7 @@ const HEADER: usize = 12;
 const MAX_NAME: usize = 255;
 const CLASS_IN: u16 = 1;
 const OPT: u16 = 41;
-/// Largest datagram that the broker accepts, as announced with EDNS.
+/// The maximum size of a DNS datagram that the broker accepts, as announced with EDNS.
 const PAYLOAD: u16 = 1232;
 
 const RESPONSE: u16 = 1 << 15;
@@ -22,7 +22,7 @@ const TRUNCATED: u16 = 1 << 9;
 const RECURSION_DESIRED: u16 = 1 << 8;
 const RECURSION_AVAILABLE: u16 = 1 << 7;
 const CHECKING_DISABLED: u16 = 1 << 4;
-/// A compression pointer to the name in the question.
+/// A DNS compression pointer to the name in the question.
 const NAME_POINTER: u16 = 0xc00c;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) enum Code {
     Refused,
 }
 
-/// Record type of a query.
+/// The record type of a DNS query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     A,
@@ -67,14 +67,14 @@ impl fmt::Display for Kind {
 pub(super) struct Question<'a> {
     id: u16,
     flags: u16,
-    /// Name, type and class as received.
+    /// The name, type and class of the question, as received.
     bytes: &'a [u8],
     labels: Vec<&'a [u8]>,
     kind: u16,
     edns: bool,
 }
 
-/// Parses a query, or returns the error reply for a malformed one, if any.
+/// Parses a DNS query; the error is the reply to a malformed query, if it gets one.
 pub(super) fn parse(message: &[u8]) -> Result<Question<'_>, Option<Vec<u8>>> {
     let Some((header, _)) = message.split_first_chunk::<HEADER>() else { return Err(None) };
     let [id, flags, questions, answers, authorities, additional] = words(header);
@@ -111,7 +111,8 @@ fn words(header: &[u8; HEADER]) -> [u16; 6] {
     [[a, b], [c, d], [e, f], [g, h], [i, j], [k, l]].map(u16::from_be_bytes)
 }
 
-/// Parses the question after the header; returns it with its class and the remaining bytes.
+/// Parses the question after the header of a DNS message; returns it with its class and the
+/// remaining bytes.
 fn question(message: &[u8]) -> Option<(Question<'_>, u16, &[u8])> {
     let start = message.get(HEADER..)?;
     let mut rest = start;
@@ -140,7 +141,8 @@ fn question(message: &[u8]) -> Option<(Question<'_>, u16, &[u8])> {
     Some((Question { id: 0, flags: 0, bytes, labels, kind, edns: false }, class, rest))
 }
 
-/// Returns the version of the EDNS record, which must be the whole rest of the message.
+/// Returns the version of the EDNS record, or `None` if the record is not the whole rest of the
+/// message.
 fn edns_version(record: &[u8]) -> Option<u8> {
     let (&[root, kind_high, kind_low, _, _, _, version, _, _, high, low], options) =
         record.split_first_chunk::<11>()?;
@@ -162,7 +164,7 @@ impl Question<'_> {
         self.labels.is_empty()
     }
 
-    /// Returns the name if it is a valid host name; a label with a dot is invalid.
+    /// Returns the queried name if it is a valid host name; a label with a dot is invalid.
     pub(super) fn name(&self) -> Option<Hostname> {
         let mut text = String::with_capacity(MAX_NAME);
         for label in &self.labels {
@@ -177,7 +179,8 @@ impl Question<'_> {
         text.parse().ok()
     }
 
-    /// Returns the name in displayable form, with escapes for special bytes (RFC 4343 §2.1).
+    /// Returns the queried name in displayable form, with escapes for special bytes (RFC 4343
+    /// §2.1).
     pub(super) fn display(&self) -> String {
         let mut text = String::new();
         for label in &self.labels {
@@ -217,7 +220,7 @@ impl Question<'_> {
         reply
     }
 
-    /// Returns the reply to a query with an unsupported EDNS version.
+    /// Returns the DNS reply to a query with an unsupported EDNS version.
     fn bad_version(&self) -> Vec<u8> {
         let with = Question { edns: true, labels: Vec::new(), ..*self };
         let mut reply = with.begin(Code::NoError, 0);
@@ -253,7 +256,7 @@ fn flags(asked: u16, code: Code) -> u16 {
     RESPONSE | RECURSION_AVAILABLE | echoed | code
 }
 
-/// Appends an EDNS record; `high` is the upper part of the response code.
+/// Appends an EDNS record to a DNS reply; `high` is the upper part of the response code.
 fn put_edns(reply: &mut Vec<u8>, high: u8) {
     reply.push(0);
     put(reply, &[OPT, PAYLOAD]);

@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 const DNS_PORT: u16 = 53;
-/// Maximum number of servers, as in the C library.
+/// The maximum number of DNS servers, as in the C library.
 const MAX_SERVERS: usize = 3;
 const MAX_ADDRESSES: usize = 16;
 const MAX_HOSTS: usize = 10_000;
-/// Timeout of one attempt at one server, and of the whole lookup.
+/// The timeout of one query to one DNS server.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(6);
-/// Maximum time that an answer is cached, even if its TTL is longer.
+/// The maximum time that a DNS answer is cached, even if its TTL is longer.
 const MAX_TTL: Duration = Duration::from_secs(60);
 const MAX_CACHED: u64 = 256;
 
@@ -49,13 +49,13 @@ impl ResolverConf {
         Self::new(servers(&text(RESOLV_CONF)), &text(HOSTS))
     }
 
-    /// Creates a configuration from servers and the text of a hosts file.
+    /// Creates a resolver configuration from DNS servers and the text of a hosts file.
     pub fn new(servers: Vec<SocketAddr>, hosts: &str) -> Self {
         Self { servers, hosts: parse_hosts(hosts) }
     }
 }
 
-/// Returns the servers of a `resolv.conf`; without any, the local one, as in resolv.conf(5).
+/// Returns the DNS servers in a `resolv.conf`; without any, the local one, as in resolv.conf(5).
 fn servers(text: &str) -> Vec<SocketAddr> {
     let mut servers = Vec::new();
     for line in text.lines() {
@@ -97,7 +97,7 @@ fn parse_hosts(text: &str) -> HashMap<Hostname, Vec<IpAddr>> {
 pub enum ResolveError {
     #[error("cannot set up the DNS resolver: {0}")]
     Setup(String),
-    #[error("`{0}` has no address")]
+    #[error("the host name `{0}` has no address")]
     NoAddress(Hostname),
     #[error("no DNS server answered for `{0}` in time")]
     Timeout(Hostname),

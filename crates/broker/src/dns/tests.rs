@@ -58,7 +58,7 @@ fn address(reply: &Message) -> IpAddr {
 }
 
 #[test]
-fn allowed_name_gets_an_address_of_the_pool() {
+fn allowed_dns_name_gets_an_address_of_the_pool() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     for name in ["api.example.com.", "a.b.below.example.", "host.belljar.internal."] {
         for kind in [RecordType::A, RecordType::AAAA] {
@@ -77,7 +77,7 @@ fn allowed_name_gets_an_address_of_the_pool() {
 }
 
 #[test]
-fn a16_name_without_a_rule_does_not_exist_for_any_record_type() {
+fn a16_dns_name_without_a_rule_does_not_exist_for_any_record_type() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     let names = [
         "c2VjcmV0.evil.com.",
@@ -101,7 +101,7 @@ fn a16_name_without_a_rule_does_not_exist_for_any_record_type() {
 }
 
 #[test]
-fn a14_a16_allowed_name_has_only_address_records() {
+fn a14_a16_allowed_dns_name_has_only_address_records() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     for kind in (0..=300).map(RecordType::from) {
         if kind == RecordType::OPT {
@@ -119,7 +119,7 @@ fn a14_a16_allowed_name_has_only_address_records() {
 }
 
 #[test]
-fn a02_names_exist_only_with_a_rule_or_full_network() {
+fn a02_dns_resolves_a_name_only_with_a_rule_or_full_network() {
     let mut pool = Pool::new(true);
     let (reply, _) =
         ask(&query("example.com.", RecordType::A), &rules(Net::Restricted, &[]), &mut pool);
@@ -146,7 +146,7 @@ fn localhost_resolves_to_loopback_and_reverse_lookups_find_nothing() {
 }
 
 #[test]
-fn reply_echoes_the_case_of_the_query() {
+fn dns_reply_repeats_the_letter_case_of_the_query() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     let (reply, _) = ask(&query("aPi.eXAMPLE.cOm.", RecordType::A), &rules, &mut pool);
     assert_eq!(reply.queries[0].name().to_ascii(), "aPi.eXAMPLE.cOm.");
@@ -179,7 +179,7 @@ fn raw(bytes: &[u8]) -> Option<u8> {
 }
 
 #[test]
-fn malformed_queries_are_refused() {
+fn malformed_dns_queries_are_refused() {
     const FORMAT: Option<u8> = Some(1);
     let good = query("api.example.com.", RecordType::A).to_vec().unwrap();
     assert_eq!(raw(&good), Some(0), "control: a valid query");
@@ -208,7 +208,7 @@ fn malformed_queries_are_refused() {
 }
 
 #[test]
-fn a01_names_with_special_bytes_are_denied() {
+fn a01_dns_query_for_a_name_with_special_bytes_is_denied() {
     let rules = rules(Net::Full, &[]);
     for place in 0..=4 {
         for byte in 0..=255u8 {
@@ -242,7 +242,7 @@ fn host(number: usize) -> Hostname {
 }
 
 #[test]
-fn pool_reuses_an_address_only_after_it_was_unused_for_a_while() {
+fn dns_pool_reuses_an_address_only_after_it_was_unused_for_a_while() {
     let mut pool = Pool::new(true);
     let start = Instant::now();
     let (first, six) = pool.assign(&host(0), start).unwrap();
@@ -266,7 +266,7 @@ fn pool_reuses_an_address_only_after_it_was_unused_for_a_while() {
 }
 
 #[test]
-fn addresses_outside_the_pool_have_no_name() {
+fn dns_pool_has_no_name_for_addresses_outside_the_pool() {
     let mut pool = Pool::new(true);
     let now = Instant::now();
     for number in 0..10 {
@@ -288,7 +288,7 @@ fn addresses_outside_the_pool_have_no_name() {
 }
 
 #[test]
-fn a16_limiter_bounds_queries_and_recorded_names() {
+fn a16_dns_limiter_bounds_queries_and_recorded_names() {
     let start = Instant::now();
     let mut limiter = Limiter::new(start);
     assert_eq!((0..5000).filter(|_| limiter.query(start)).count(), 1000);
@@ -305,13 +305,13 @@ fn a16_limiter_bounds_queries_and_recorded_names() {
 }
 
 #[test]
-fn tcp_reply_starts_with_its_length() {
+fn dns_reply_over_tcp_starts_with_its_length() {
     assert_eq!(frame(b"one"), b"\0\x03one");
     assert_eq!(frame(b""), b"\0\0");
 }
 
 #[test]
-fn record_types_are_displayed_by_name() {
+fn dns_record_types_are_displayed_by_name() {
     assert_eq!(
         [Kind::A, Kind::Aaaa, Kind::Other(65), Kind::Other(4711)].map(|kind| kind.to_string()),
         ["A", "AAAA", "HTTPS", "TYPE4711"]
@@ -340,7 +340,7 @@ proptest! {
 }
 
 #[test]
-fn queries_of_other_classes_are_refused() {
+fn dns_queries_of_classes_other_than_internet_are_refused() {
     let mut message = query("api.example.com.", RecordType::A);
     message.queries[0].set_query_class(DNSClass::CH);
     assert_eq!(raw(&message.to_vec().unwrap()), Some(5));

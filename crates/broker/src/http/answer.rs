@@ -13,17 +13,17 @@ use crate::record::Unrecorded;
 use crate::rules::Denial;
 use crate::upstream::{Body, UpstreamError};
 
-/// Why a request is refused, for the client and the ledger.
+/// The reason why a request is refused, for the client and the ledger.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    /// Reason code, which programs can evaluate.
+    /// The reason code of the refusal, which programs can evaluate.
     pub(crate) code: &'static str,
     pub(crate) what: String,
-    /// What the user can do to allow the request.
+    /// A hint how the user can allow the request.
     pub(crate) hint: String,
     pub(crate) rule: Option<String>,
-    /// When a retry can succeed, if ever.
+    /// The time after which a retry can succeed, if any.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -32,12 +32,12 @@ impl Refusal {
         Self { status, code, what: what.into(), hint: String::new(), rule: None, retry_after: None }
     }
 
-    /// Returns one line for the ledger, which starts with the reason code.
+    /// Returns the refusal as one line for the ledger, which starts with the reason code.
     pub(crate) fn on_record(&self) -> String {
         format!("{}: {}", self.code, self.reason())
     }
 
-    /// Returns the refused request and how to allow it, for the client.
+    /// Returns a text for the client: the refused request and how to allow it.
     fn reason(&self) -> String {
         match self.hint.as_str() {
             "" => self.what.clone(),
@@ -45,8 +45,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the response, as JSON if the request mentions JSON in `Accept` or `Content-Type`,
-    /// otherwise as text.
+    /// Returns the HTTP response of a refusal: JSON if the request mentions JSON in `Accept` or
+    /// `Content-Type`, otherwise text.
     pub(crate) fn answer(&self, request: &HeaderMap) -> Response<Body> {
         let wants_json =
             request.get_all(http::header::ACCEPT).iter().chain(request.get_all(CONTENT_TYPE)).any(
@@ -120,7 +120,7 @@ impl From<Unrecorded> for Refusal {
     }
 }
 
-/// Returns an error with its causes in one line.
+/// Returns an error and its causes as one line of text.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

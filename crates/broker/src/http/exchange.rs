@@ -26,7 +26,7 @@ use crate::target;
 use crate::upstream::{Body, UpstreamError};
 use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
 
-/// Forwards one request and returns its response.
+/// Forwards one HTTP request of the box and returns the response.
 pub(super) async fn handle(
     broker: Arc<Broker>,
     connection: Arc<ConnectionTarget>,
@@ -49,12 +49,12 @@ pub(super) async fn handle(
     }
 }
 
-/// Makes a response body abort when the rules no longer allow the request.
+/// Returns a response body that aborts when changed rules no longer allow the request.
 fn cuttable(body: Body, ticket: Ticket) -> Body {
     if body.is_end_stream() { body } else { Cuttable::new(body, ticket).boxed_unsync() }
 }
 
-/// Returns the headers that select the format of a refusal.
+/// Returns the request headers that select the format of a refusal.
 fn accept_of(headers: &HeaderMap) -> HeaderMap {
     [header::ACCEPT, header::CONTENT_TYPE]
         .into_iter()
@@ -62,13 +62,13 @@ fn accept_of(headers: &HeaderMap) -> HeaderMap {
         .collect()
 }
 
-/// The body of a request, buffered or streamed.
+/// The body of an outgoing request, buffered or streamed.
 enum Outgoing {
     Held(Held),
     Passing(RequestBody),
 }
 
-/// A buffered body, with its share of the memory limit.
+/// A buffered request body with its share of the memory limit.
 struct Held {
     bytes: Vec<u8>,
     _memory: Option<OwnedSemaphorePermit>,
@@ -80,19 +80,19 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// A request that a rule permits.
+/// An HTTP request of the box that a rule permits.
 pub(super) struct Exchange {
     pub(super) broker: Arc<Broker>,
     began: Instant,
     pub(super) permit: Permit,
     pub(super) outbound: Arc<OutboundRequest>,
     parts: Parts,
-    /// Set when the rules no longer allow the request.
+    /// A flag that is set when changed rules no longer allow the request.
     is_cut: Arc<AtomicBool>,
 }
 
 impl Exchange {
-    /// Parses a request and checks it against the rules.
+    /// Parses an HTTP request and checks it against the rules.
     fn begin(
         broker: Arc<Broker>,
         connection: &ConnectionTarget,
@@ -188,7 +188,7 @@ impl Exchange {
         }
     }
 
-    /// Charges the request to its limits and budgets; refuses it if one is used up.
+    /// Counts the request towards its limits and budgets, or refuses it if one is used up.
     fn charge(&self, plan: &Plan) -> Result<Charge, Refusal> {
         let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
         let names = uses.iter().map(|used| &used.name);
@@ -196,7 +196,8 @@ impl Exchange {
         charged.map_err(|spent| self.record_refusal(spent.into()))
     }
 
-    /// Plans which secrets are added where. Buffers the body if it contains a secret or is signed.
+    /// Determines which secrets are inserted into the request, and where. Buffers the body if it
+    /// contains a secret or is signed.
     async fn plan(&self, body: RequestBody) -> Result<(Plan, Outgoing), Refusal> {
         let (vault, now) = (&self.broker.vault, (self.broker.clock)());
         let mut plan = vault
@@ -231,7 +232,7 @@ impl Exchange {
         }
     }
 
-    /// Builds the request for the upstream.
+    /// Builds the HTTP request that is sent to the upstream server.
     async fn outgoing(
         &mut self,
         plan: Plan,
@@ -309,8 +310,7 @@ impl Exchange {
         }
     }
 
-    /// Returns a response that contains a new token; the box gets a placeholder instead of the
-    /// token.
+    /// Replaces a new token in a response by a placeholder, and returns the response for the box.
     async fn capture(
         self,
         answer: Response<Incoming>,
@@ -352,7 +352,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the response to the box, without secrets.
+    /// Returns the upstream's response for the box, with secrets removed.
     pub(super) fn answer(
         self,
         answer: Response<Incoming>,
@@ -436,13 +436,13 @@ impl Exchange {
         }
     }
 
-    /// Records a refusal of a request that a rule had permitted.
+    /// Records that a request is refused although a rule permits it.
     fn record_refusal(&self, refusal: Refusal) -> Refusal {
         self.broker.deny(self.decided(Verdict::Deny, &refusal.on_record()));
         refusal
     }
 
-    /// Refuses a request with a placeholder in a forbidden place.
+    /// Records an alarm and returns the refusal for a placeholder at a forbidden place.
     fn refuse_misuse(&self, misuse: &Misuse) -> Refusal {
         let alarm = misuse.kind.name();
         self.broker.alarm(alarm, misuse.to_string());
@@ -450,7 +450,8 @@ impl Exchange {
         self.record_refusal(refusal)
     }
 
-    /// Records a permitted request whose upstream cannot be reached.
+    /// Records that a permitted request could not reach its upstream server, and returns the
+    /// refusal.
     async fn refuse_unreachable(&self, plan: &Plan, error: UpstreamError) -> Refusal {
         let refusal = Refusal::from(error);
         if let Ok(recorded) = self.record(plan).await {
@@ -475,10 +476,10 @@ impl Exchange {
     }
 }
 
-/// Name of the alarm for a placeholder in a forbidden place.
+/// The name of the alarm for a placeholder at a place where it is forbidden.
 pub(super) const PLACEHOLDER_ELSEWHERE: &str = "placeholder-elsewhere";
 
-/// Parses a request into its canonical form.
+/// Parses an HTTP request into the canonical form that rules are compared with.
 fn parse(connection: &ConnectionTarget, parts: &Parts) -> Result<OutboundRequest, Refusal> {
     let bad = |code: &'static str| {
         move |error: &dyn std::error::Error| {
@@ -513,7 +514,8 @@ fn parse(connection: &ConnectionTarget, parts: &Parts) -> Result<OutboundRequest
     })
 }
 
-/// Returns whether the request asks for a WebSocket. Other upgrades are not forwarded.
+/// Returns whether the HTTP request asks for an upgrade to WebSocket. Other upgrades are not
+/// forwarded.
 fn wants_websocket(parts: &Parts) -> bool {
     let upgrade = parts.headers.get(header::UPGRADE).map(HeaderValue::as_bytes);
     parts.method == Method::GET
@@ -531,14 +533,14 @@ fn searchable(parts: &http::response::Parts) -> Result<Vec<Coding>, Refusal> {
         .map_err(|error| refuse(format!("the response cannot be searched for secrets: {error}")))
 }
 
-/// Keeps status and headers of a response head, and removes the server's reason phrase.
+/// Returns a response head with status and headers, but without the server's reason phrase.
 fn head(parts: http::response::Parts) -> http::response::Parts {
     let mut head = Response::new(()).into_parts().0;
     (head.status, head.headers) = (parts.status, parts.headers);
     head
 }
 
-/// Decodes a whole body, up to the limit for buffered bodies.
+/// Decodes a whole compressed body, up to the size limit for buffered bodies.
 fn decoded(mut body: Bytes, codings: &[Coding]) -> Result<Vec<u8>, BoxError> {
     let mut decoder = Decoder::new(codings);
     let mut out = Vec::new();

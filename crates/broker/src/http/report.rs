@@ -11,7 +11,7 @@ use crate::meter::{Charge, Charged, Provider, Usage};
 use crate::record::{BrokerEvent, Finished, Recorded};
 use crate::scrub::BoxError;
 
-/// Records the result of a request once, when it is dropped at the latest.
+/// Records the result of a request once, at the latest when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Report {
     broker: Arc<Broker>,
@@ -49,7 +49,7 @@ impl Report {
         Counter { broker, sent, charge: self.charge.clone() }
     }
 
-    /// Charges the tokens that a model used.
+    /// Charges the tokens that a model used to the budgets of the request.
     pub(super) fn used(&self, provider: Provider, usage: &Usage) {
         let Some(charge) = &self.charge else { return };
         let charged = self.broker.meter().usage(charge, provider, usage);
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Ends the request, with an error if it failed.
+    /// Records the end of the request, with an error if the request failed.
     pub(super) fn finish(mut self, error: Option<String>) {
         if let Some(finished) = &mut self.finished {
             finished.error = error;
@@ -83,7 +83,7 @@ impl Drop for Report {
     }
 }
 
-/// Counts and charges the bytes of a body.
+/// Counts the bytes of a body and charges them to the limits of the request.
 #[derive(Debug)]
 pub(super) struct Counter {
     broker: Arc<Broker>,
@@ -92,7 +92,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Counts sent bytes; fails if a limit is exceeded, which aborts the body.
+    /// Counts sent bytes; returns an error if a limit is exceeded, which aborts the body.
     pub(super) fn sent(&self, bytes: usize) -> Result<(), BoxError> {
         self.sent.fetch_add(u64::try_from(bytes)?, Ordering::Relaxed);
         self.received(bytes)

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 
-/// Maximum number of bytes that are drained, and the timeout for that.
+/// The maximum number of unread body bytes that the broker reads and discards.
 const MAX_DRAINED: usize = 256 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The body of a request. Dropping it drains a limited rest of the body: HTTP/2 resets a stream
-/// whose body was not read, and clients then show the reset instead of the response.
+/// The body of a request from the box. Dropping it drains a limited rest of the body: HTTP/2 resets
+/// a stream whose body was not read, and clients then show the reset instead of the response.
 pub(super) struct RequestBody {
     body: Option<Incoming>,
     broker: Arc<Broker>,

@@ -22,8 +22,8 @@ const MAX_RESPONSE: usize = 64 * 1024;
 /// Timeout for storing a new refresh token.
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Fetches a token that is due. Continues if the client cancels its request: the server can already
-/// have replaced the refresh token, and the new one must not be lost.
+/// Fetches an access token that a request needs. Continues if the client cancels its request: the
+/// server can already have replaced the refresh token, and the new one must not be lost.
 pub(super) async fn refresh(broker: &Arc<Broker>, due: Due) -> Result<(), RefreshError> {
     let (sender, result) = oneshot::channel();
     let (own, name) = (Arc::clone(broker), due.name().clone());
@@ -37,8 +37,8 @@ pub(super) async fn refresh(broker: &Arc<Broker>, due: Due) -> Result<(), Refres
     result.await.map_err(ended)?
 }
 
-/// Stores a new refresh token. If that fails, the access token is still valid, and an alarm tells
-/// the operator to log in again.
+/// Stores a new refresh token in the vault and returns whether that succeeded. If that fails, the
+/// access token is still valid, and an alarm tells the operator to log in again.
 async fn store(broker: &Broker, name: SecretName, renewal: Option<Renewal>) -> bool {
     let why = match renewal {
         None => "it could not be sealed",

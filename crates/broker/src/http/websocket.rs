@@ -17,18 +17,19 @@ use crate::active::{CUT_MESSAGE, Traffic};
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
 use crate::upstream::{Body, Route};
 
-/// Headers of the server's handshake response that the box gets.
+/// The headers of the server's WebSocket handshake that the box receives.
 const HANDSHAKE_HEADERS: [HeaderName; 2] = [
     HeaderName::from_static("sec-websocket-accept"),
     HeaderName::from_static("sec-websocket-protocol"),
 ];
 
-/// Takes the client's side of the upgrade from the request, before the request is rewritten.
+/// Removes the client's side of the WebSocket upgrade from the request, before the request is
+/// rewritten.
 pub(super) fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
     parts.extensions.remove()
 }
 
-/// Opens a WebSocket upstream and forwards its frames.
+/// Opens a WebSocket to the upstream server and forwards its frames.
 pub(super) async fn forward(
     exchange: Exchange,
     inner: Option<OnUpgrade>,
@@ -97,12 +98,12 @@ struct Frames {
     report: Report,
     guard: FrameGuard,
     scrubber: FrameScrubber,
-    /// Why the broker closed the WebSocket.
+    /// The reason why the broker closed the WebSocket, if it did.
     stopped: Option<FrameError>,
 }
 
 impl Frames {
-    /// Forwards frames until both sides are done, or a frame is refused.
+    /// Forwards WebSocket frames until both sides are closed or a frame is refused.
     async fn forward(&mut self, inner: Upgraded, outer: Upgraded) -> io::Result<()> {
         let (mut from_box, mut to_box) = tokio::io::split(TokioIo::new(inner));
         let (mut from_upstream, mut to_upstream) = tokio::io::split(TokioIo::new(outer));

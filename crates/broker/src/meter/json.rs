@@ -3,9 +3,9 @@
 //! Not a validator: it tracks strings and brackets, so that text in a string is not mistaken for a
 //! field, and discards everything else. Memory is bounded by [`MAX_DEPTH`] times [`MAX_TEXT`].
 
-/// Maximum nesting depth; deeper values are skipped.
+/// The maximum nesting depth of a JSON document; deeper values are skipped.
 const MAX_DEPTH: usize = 16;
-/// Longest key or value; longer ones are ignored.
+/// The maximum length of a JSON key or value; longer ones are ignored.
 const MAX_TEXT: usize = 96;
 
 /// A scalar value.
@@ -17,13 +17,13 @@ pub(super) enum Scalar<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct Json {
-    /// The current key of each open object; `None` for an array.
+    /// The current key of each open JSON object; `None` for an array.
     levels: Vec<Option<String>>,
-    /// Number of open levels beyond the maximum depth.
+    /// The number of open JSON objects and arrays beyond the maximum depth.
     deeper: usize,
     token: Token,
     text: Vec<u8>,
-    /// Set if the token was truncated or contains escapes.
+    /// Whether the current token was truncated or contains escapes.
     inexact: bool,
     expects_key: bool,
 }
@@ -33,21 +33,22 @@ enum Token {
     #[default]
     None,
     String,
-    /// The byte after a backslash.
+    /// The parser is after a backslash in a string.
     Escape,
-    /// A number, `true`, `false` or `null`.
+    /// A JSON number, `true`, `false` or `null`.
     Bare,
 }
 
 impl Json {
-    /// Parses the next bytes. Calls `found` for each scalar with its keys, joined by dots.
+    /// Parses the next bytes of a JSON document and reports each scalar value to `found`. Calls
+    /// `found` for each scalar with its keys, joined by dots.
     pub(super) fn push(&mut self, bytes: &[u8], found: &mut impl FnMut(&str, Scalar<'_>)) {
         for &byte in bytes {
             self.step(byte, found);
         }
     }
 
-    /// Discards the state, for a new document.
+    /// Resets the parser for a new JSON document.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

@@ -9,24 +9,24 @@ use belljar_model::net::MicroUsd;
 
 use super::{Provider, Usage};
 
-/// The price table that is part of the program.
+/// The text of the price table that is compiled into Belljar.
 const BUNDLED: &str = include_str!("prices.json");
 
 /// The prices of a model family, per million tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// Provider of the models.
+    /// The provider of the models that have this price.
     pub provider: Provider,
-    /// Prefix of the model names.
+    /// The prefix of the model names that have this price.
     pub model: String,
-    /// Price of input tokens.
+    /// The price of a million input tokens.
     pub input: MicroUsd,
-    /// Price of output tokens.
+    /// The price of a million output tokens.
     pub output: MicroUsd,
-    /// Price of tokens read from a cache; the input price if missing.
+    /// The price of a million tokens read from a cache; the input price if missing.
     pub cache_read: Option<MicroUsd>,
-    /// Price of tokens written to a cache; the input price if missing.
+    /// The price of a million tokens written to a cache; the input price if missing.
     pub cache_write: Option<MicroUsd>,
 }
 
@@ -37,7 +37,7 @@ pub struct Prices {
     models: Vec<ModelPrice>,
 }
 
-/// A malformed price table.
+/// The error for a malformed table of model prices.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid price table; it needs the keys `as_of` and `models`, like the bundled table")]
 pub struct PricesError {
@@ -48,7 +48,7 @@ pub struct PricesError {
 #[serde(deny_unknown_fields)]
 struct Raw {
     as_of: String,
-    /// Comments for readers of the file.
+    /// Comments for readers of the price table.
     #[serde(default, rename = "notes")]
     _notes: Vec<String>,
     models: Vec<ModelPrice>,
@@ -62,14 +62,14 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// Parses a price table.
+    /// Parses a table of model prices in JSON.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
         let Raw { as_of, _notes, models } =
             serde_json::from_str(text).map_err(|source| PricesError { source })?;
         Ok(Self { as_of, models })
     }
 
-    /// Adds the operator's own prices, which replace existing ones.
+    /// Adds the operator's own prices, which replace bundled prices of the same models.
     #[must_use]
     pub fn with(mut self, own: Self) -> Self {
         for price in own.models {
@@ -79,12 +79,12 @@ impl Prices {
         self
     }
 
-    /// Returns the date of the table.
+    /// Returns the date of the price table.
     pub fn as_of(&self) -> &str {
         &self.as_of
     }
 
-    /// Returns the cost of a response.
+    /// Returns the cost of the tokens that a model used for one response.
     pub fn cost(&self, provider: Provider, usage: &Usage) -> MicroUsd {
         let model = usage.model.as_deref().unwrap_or_default();
         let of_provider = self.models.iter().filter(|price| price.provider == provider);

@@ -19,7 +19,7 @@ impl TokenBucket {
         Self { each: rate.per / rate.count.max(1), per: rate.per, full: None }
     }
 
-    /// Takes one request from the bucket, or returns the time to wait.
+    /// Counts one request towards the rate limit, or returns the time to wait.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let full = self.full.map_or(now, |full| full.max(now)) + self.each;
         let wait = full.duration_since(now).saturating_sub(self.per);

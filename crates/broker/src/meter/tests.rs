@@ -88,7 +88,7 @@ fn rate_limit_allows_a_burst_and_then_the_sustained_rate() {
 }
 
 #[test]
-fn total_limit_stops_bodies_and_requests() {
+fn total_byte_limit_of_a_rule_stops_bodies_and_requests() {
     let limits = RuleLimits { total: Some("1000B".parse().unwrap()), ..Default::default() };
     let (mut meter, permit, _) = run(limits, Budget::default(), Budget::default());
     let now = Instant::now();
@@ -103,7 +103,7 @@ fn total_limit_stops_bodies_and_requests() {
 }
 
 #[test]
-fn requests_count_against_the_budgets_of_secret_and_run() {
+fn meter_counts_requests_towards_the_budgets_of_secret_and_run() {
     let now = Instant::now();
     let two = budget(|budget| budget.requests = Some(2));
     let (mut meter, permit, name) = run(RuleLimits::default(), two, Budget::default());
@@ -132,7 +132,7 @@ fn requests_count_against_the_budgets_of_secret_and_run() {
 }
 
 #[test]
-fn exceeded_token_or_money_budget_refuses_the_next_request() {
+fn meter_refuses_the_next_request_after_a_token_or_money_budget_is_exceeded() {
     let now = Instant::now();
     let usage = Usage {
         model: Some("gpt-5-2025-08-07".into()),
@@ -178,7 +178,7 @@ fn usage(model: &str, [input, cache_read, cache_write, output]: [u64; 4]) -> Opt
 const SSE: &str = "text/event-stream; charset=utf-8";
 
 #[test]
-fn anthropic_usage_is_parsed() {
+fn token_usage_of_anthropic_responses_is_parsed() {
     let answer = r#"{"id":"msg_1","type":"message","model":"claude-sonnet-4-5-20250929",
         "content":[{"type":"text","text":"\"usage\":{\"input_tokens\":999999}"}],
         "usage":{"input_tokens":12,"cache_creation_input_tokens":7,"cache_read_input_tokens":5,"output_tokens":34}}"#;
@@ -199,7 +199,7 @@ fn anthropic_usage_is_parsed() {
 }
 
 #[test]
-fn openai_usage_is_parsed() {
+fn token_usage_of_openai_responses_is_parsed() {
     let chat = r#"{"object":"chat.completion","model":"gpt-4o-2024-08-06","choices":[{"message":{"content":"{"}}],
         "usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40},"completion_tokens_details":{"reasoning_tokens":9}}}"#;
     let parsed = observe(Provider::OpenAi, "application/json", chat);
@@ -214,7 +214,7 @@ fn openai_usage_is_parsed() {
 }
 
 #[test]
-fn gemini_usage_is_parsed() {
+fn token_usage_of_gemini_responses_is_parsed() {
     let stream = r#"[{"candidates":[],"usageMetadata":{"promptTokenCount":8,"candidatesTokenCount":1},"modelVersion":"gemini-2.5-pro"},
         {"usageMetadata":{"promptTokenCount":8,"cachedContentTokenCount":2,"candidatesTokenCount":11,"thoughtsTokenCount":4},"modelVersion":"gemini-2.5-pro"}]"#;
     let parsed = observe(Provider::Gemini, "application/json", stream);
@@ -222,7 +222,7 @@ fn gemini_usage_is_parsed() {
 }
 
 #[test]
-fn provider_is_detected_by_host() {
+fn model_provider_is_detected_by_the_host_name() {
     let of = |host: &str| Provider::of(&host.parse().unwrap());
     assert_eq!(of("api.anthropic.com"), Some(Provider::Anthropic));
     assert_eq!(of("api.openai.com"), Some(Provider::OpenAi));
@@ -232,7 +232,7 @@ fn provider_is_detected_by_host() {
 }
 
 #[test]
-fn deep_and_long_responses_use_bounded_memory() {
+fn usage_observer_uses_bounded_memory_for_deep_and_long_responses() {
     let deep = format!("{}1{}", "[{\"a\":".repeat(100_000), "}]".repeat(100_000));
     let long = "x".repeat(1 << 20);
     let answer = format!(
@@ -244,7 +244,7 @@ fn deep_and_long_responses_use_bounded_memory() {
 }
 
 #[test]
-fn operator_prices_replace_bundled_prices() {
+fn model_prices_of_the_operator_replace_bundled_prices() {
     let prices = Prices::default();
     assert_eq!(prices.as_of().len(), "2026-01-01".len());
     let million =
@@ -271,7 +271,7 @@ fn operator_prices_replace_bundled_prices() {
 
 proptest! {
     #[test]
-    fn observer_accepts_random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn usage_observer_does_not_panic_on_random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for content_type in [SSE, "application/json"] {
             let mut observer = Observer::new(Provider::OpenAi, Some(content_type.as_bytes()));
             observer.push(&bytes);
@@ -280,9 +280,9 @@ proptest! {
         }
     }
 
-    /// The number of allowed requests never exceeds the burst plus the refill.
+    /// Checks that the number of allowed requests never exceeds the burst plus the refill.
     #[test]
-    fn no_request_pattern_exceeds_the_rate(gaps in prop::collection::vec(0_u64..400, 1..200)) {
+    fn rate_limit_is_kept_for_any_pattern_of_requests(gaps in prop::collection::vec(0_u64..400, 1..200)) {
         let rate = "10/s".parse().unwrap();
         let mut bucket = rate::TokenBucket::new(rate);
         let start = Instant::now();

@@ -7,7 +7,7 @@ use belljar_model::net::Target;
 
 use super::json::{Json, Scalar};
 
-/// A provider whose responses contain usage.
+/// A provider of language models whose responses report the used tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
@@ -20,7 +20,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// Returns the provider that serves a host.
+    /// Returns the provider of language models that serves a host, if any.
     pub fn of(target: &Target) -> Option<Self> {
         match target.to_string().as_str() {
             "api.anthropic.com" => Some(Self::Anthropic),
@@ -32,23 +32,23 @@ impl Provider {
     }
 }
 
-/// Tokens of one response.
+/// The numbers of tokens that one response of a model used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The model name in the response.
+    /// The name of the model in the response.
     pub model: Option<String>,
-    /// Input tokens that were not cached.
+    /// The number of input tokens that were not cached.
     pub input: u64,
-    /// Input tokens read from a cache.
+    /// The number of input tokens read from a cache.
     pub cache_read: u64,
-    /// Input tokens written to a cache.
+    /// The number of input tokens written to a cache.
     pub cache_write: u64,
-    /// Output tokens, including reasoning.
+    /// The number of output tokens, including reasoning.
     pub output: u64,
 }
 
 impl Usage {
-    /// Returns the sum of all tokens.
+    /// Returns the total number of tokens.
     pub fn tokens(&self) -> u64 {
         let Self { model: _, input, cache_read, cache_write, output } = self;
         [input, cache_read, cache_write, output]
@@ -57,7 +57,7 @@ impl Usage {
     }
 }
 
-/// Parses one response for its usage.
+/// Extracts the number of used tokens from one response of a model.
 #[derive(Debug)]
 pub struct Observer {
     provider: Provider,
@@ -66,16 +66,16 @@ pub struct Observer {
     fields: Fields,
 }
 
-/// Position in a line of an event stream.
+/// The parser's position in a line of an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// The given number of bytes of `data:` was matched.
+    /// The parser has matched this number of bytes of `data:`.
     Start(usize),
     Data,
     Other,
 }
 
-/// The usage fields found so far.
+/// The fields about token usage that were found in the response so far.
 #[derive(Debug, Default)]
 struct Fields {
     model: Option<String>,
@@ -91,7 +91,7 @@ struct Fields {
 const DATA: &[u8] = b"data:";
 
 impl Observer {
-    /// Creates an observer for a response with this content type.
+    /// Creates an observer for a model's response with this content type.
     pub fn new(provider: Provider, content_type: Option<&[u8]>) -> Self {
         const EVENTS: &[u8] = b"text/event-stream";
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
@@ -99,7 +99,7 @@ impl Observer {
         Self { provider, json: Json::default(), events, fields: Fields::default() }
     }
 
-    /// Parses the next bytes of the response.
+    /// Parses the next bytes of the model's response.
     pub fn push(&mut self, bytes: &[u8]) {
         let (provider, fields) = (self.provider, &mut self.fields);
         let mut found = |path: &str, value: Scalar<'_>| fields.take(provider, path, value);
@@ -122,7 +122,7 @@ impl Observer {
         }
     }
 
-    /// Returns the usage so far; `None` if the response contained none.
+    /// Returns the token usage found so far; `None` if the response contained none.
     pub fn usage(&self) -> Option<Usage> {
         let Fields { model, input, cache_read, cache_write, output, thoughts, tools, found_any } =
             &self.fields;

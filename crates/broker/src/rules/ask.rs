@@ -10,7 +10,7 @@ use super::{Code, Denial, Handling, OutboundRequest, Permit, Rules, TcpPermit, r
 use crate::ask::Approved;
 
 impl Permit {
-    /// Returns the permit for one use, after an approval.
+    /// Returns the permit for one request after the operator approved it.
     #[must_use]
     pub(crate) fn approved(self, _approval: &Approved) -> Self {
         Self { asks: None, ..self }
@@ -18,7 +18,7 @@ impl Permit {
 }
 
 impl TcpPermit {
-    /// Returns the permit for one connection, after an approval.
+    /// Returns the permit for one connection after the operator approved it.
     #[must_use]
     pub(crate) fn approved(self, _approval: &Approved) -> Self {
         Self { asks: None, ..self }
@@ -26,8 +26,8 @@ impl TcpPermit {
 }
 
 impl Rules {
-    /// Returns the permit for a request that an ask rule matches. If an allow rule matches too, its
-    /// limits also apply.
+    /// Returns the permit for a request that an `ask` rule matches; it needs an approval first. If
+    /// an allow rule matches too, its limits also apply.
     pub(super) fn ask_first(
         &self,
         act: Act<'_>,
@@ -55,7 +55,7 @@ impl Rules {
         Ok(Permit { asks: Some(rule.id.clone()), ..permit })
     }
 
-    /// Decides about a TLS connection that only an ask rule names.
+    /// Decides about a TLS connection that only an `ask` rule matches.
     pub(super) fn ask_tls(
         &self,
         act: Act<'_>,
@@ -76,7 +76,7 @@ impl Rules {
         }
     }
 
-    /// Creates the permit of an ask rule, without its secrets.
+    /// Creates the permit of an `ask` rule, without its secrets.
     fn ask_permit(
         &self,
         rule: &Rule,
@@ -107,7 +107,7 @@ impl Rules {
     }
 }
 
-/// Returns the secrets of a rule; none for plain HTTP.
+/// Returns the secrets that a rule inserts; none for plain HTTP.
 fn secrets_of(http: &HttpRule, scheme: Scheme) -> BTreeSet<belljar_model::net::SecretName> {
     match scheme {
         Scheme::Https => http.secrets.clone(),

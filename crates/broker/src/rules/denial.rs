@@ -14,9 +14,9 @@ pub struct Denial {
     pub code: Code,
     /// The rule that denies the action, or the one that comes closest to allowing it.
     pub rule: Option<String>,
-    /// The refused action; a request is shown without its query.
+    /// A description of the refused action; a request is shown without its query.
     pub what: String,
-    /// How to allow the action, if possible.
+    /// A hint how to allow the action, if possible.
     pub hint: String,
 }
 
@@ -59,7 +59,7 @@ impl Code {
         }
     }
 
-    /// Returns the reason in a few words.
+    /// Returns the reason of the denial in a few words.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::NoNetwork => "the box has no network",
@@ -78,7 +78,7 @@ impl Code {
         }
     }
 
-    /// Returns the HTTP status of the refusal.
+    /// Returns the HTTP status with which the broker refuses the request.
     pub const fn status(self) -> u16 {
         match self {
             Self::MethodForbidden => 405,
@@ -104,7 +104,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// The action that is decided about.
+/// An action of the box that the rules decide about.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Act<'a> {
     Request(&'a OutboundRequest),
@@ -113,7 +113,7 @@ pub(super) enum Act<'a> {
     Tls(&'a Target, u16),
 }
 
-/// The part of a request that failed to match an allow rule; later variants matched more of the
+/// The part of a request that did not match an `allow` rule; later variants matched more of the
 /// rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Miss {
@@ -146,7 +146,7 @@ impl Code {
     }
 }
 
-/// Longest path in texts for people; longer paths are truncated.
+/// The maximum length of a path in texts for people; longer paths are truncated.
 const MAX_PATH: usize = 200; // characters; paths are ASCII
 
 impl<'a> Act<'a> {
@@ -220,7 +220,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Returns the narrowest rule that allows the action, in command line syntax.
+    /// Returns the narrowest rule that allows the action, in the syntax of `--allow`.
     fn rule_text(self) -> String {
         match self {
             Self::Request(request) => {
@@ -245,7 +245,7 @@ impl<'a> Act<'a> {
     }
 }
 
-/// Truncates a path without splitting an escape; the flag is set if something was cut off.
+/// Truncates a path without splitting an escape, and returns whether something was cut off.
 fn short(path: &str) -> (&str, bool) {
     let Some(mut start) = path.get(..MAX_PATH).filter(|_| path.len() > MAX_PATH) else {
         return (path, false);

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use belljar_model::net::Hostname;
 
-/// Ports of protocols that look up names: DNS, DNS over TLS and QUIC, multicast DNS, LLMNR (A17).
+/// The TCP ports of protocols that look up names: DNS, DNS over TLS and QUIC, multicast DNS, LLMNR
+/// (A17).
 pub(super) const NAME_PORTS: [u16; 4] = [53, 853, 5353, 5355];
 
 /// Top-level domains that the public DNS root will never contain (RFC 6762, RFC 8375, ICANN's
@@ -30,8 +31,8 @@ pub(super) fn is_private_name(name: &Hostname) -> bool {
     !name.as_str().contains('.') || PRIVATE.iter().any(|known| name.is_within(known))
 }
 
-/// Public resolvers that answer over HTTPS. A box that reaches one can look up names, and send data
-/// in them, without the broker's control (A17).
+/// The host names of public DNS resolvers that answer over HTTPS. A box that reaches one can look
+/// up names, and send data in them, without the broker's control (A17).
 const DOH: &[&str] = &[
     "cloudflare-dns.com",
     "one.one.one.one",
@@ -116,7 +117,7 @@ pub(super) fn is_doh(name: &Hostname) -> bool {
     DOH.iter().any(|known| name.is_within(known))
 }
 
-/// Well-known addresses of public resolvers, for clients that connect without a name.
+/// The IP addresses of public DNS resolvers, for clients that connect without a name.
 pub(super) const DOH_ADDRESSES: [IpAddr; 16] = [
     v4(1, 1, 1, 1),
     v4(1, 0, 0, 1),

@@ -59,7 +59,7 @@ fn target(text: &str) -> Target {
 }
 
 #[test]
-fn the_first_rule_that_matches_decides() {
+fn first_matching_allow_rule_decides_about_a_request() {
     let rules = restricted(&["GET a.example/x/**", "a.example", "*.b.example:8443"]);
     check(&rules, "GET https://a.example/x/y", "by allow GET a.example/x/**");
     check(&rules, "POST https://a.example/x/y", "by allow a.example");
@@ -198,7 +198,7 @@ fn a06_metadata_services_are_denied_even_if_a_rule_allows_them() {
 }
 
 #[test]
-fn a08_unusual_address_spellings_match_no_rule() {
+fn a08_unusual_spellings_of_an_ip_address_match_no_rule() {
     // The parser refuses these texts both as a target and in a rule.
     for text in
         ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "localhost.", "fe80::1%eth0", "0.0.0.0"]
@@ -231,7 +231,7 @@ fn a11_rule_applies_to_its_port_only() {
 }
 
 #[test]
-fn a12_plain_and_encrypted_requests_get_the_same_decision() {
+fn a12_rules_decide_the_same_for_plain_and_encrypted_requests() {
     for scheme in ["https", "http"] {
         for (allowed, denied) in [("https", "http"), ("http", "https")] {
             let rule = format!("GET {allowed}://a.example/x/**");
@@ -286,7 +286,7 @@ fn a17_public_dns_resolvers_are_denied_unless_a_rule_names_them() {
 }
 
 #[test]
-fn a20_presets_do_not_allow_publishing() {
+fn a20_presets_do_not_allow_to_publish_packages() {
     let said = Overrides {
         allow: ["pypi", "npm", "crates", "debian", "git-https"]
             .map(|it| it.parse().unwrap())

@@ -13,31 +13,31 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::{Coding, DecodeError, Decoder, Finder, FinderStream, Scrubber, Stream};
 
-/// Error type of a body.
+/// The error type of request and response bodies.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why the broker stopped a body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The content does not match its content coding.
+    /// The content of the body does not match its content coding.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A placeholder in a forbidden place.
+    /// The body contains a placeholder where none is allowed.
     #[error("the body contains the placeholder of `{name}`, which is not allowed there")]
     Placeholder {
         /// Name of the secret.
         name: String,
     },
-    /// A trailer field that is allowed in the head only.
+    /// The body has a trailer field that is allowed in the head only.
     #[error("`{name}` is not allowed as a trailer")]
     Trailer {
         /// Name of the field.
         name: http::HeaderName,
     },
-    /// The body exceeds the limit of the rule.
+    /// The body is longer than the limit of the rule.
     #[error("the body is longer than the {limit} bytes that the rule allows")]
     TooLong {
-        /// The limit of the rule.
+        /// The maximum length that the rule allows, in bytes.
         limit: u64,
     },
 }
@@ -47,37 +47,37 @@ pub enum BodyError {
 pub enum How {
     /// Read to its end.
     Complete,
-    /// Ended by an error of either side, with its text.
+    /// The body ended with an error of either side, with its text.
     Failed(String),
-    /// Dropped before its end.
+    /// The body was dropped before its end.
     Dropped,
 }
 
-/// Summary of a finished body.
+/// The summary of a body that has ended: bytes, found values and result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Received bytes, before decoding.
+    /// The number of received bytes, before decoding.
     pub received: u64,
     /// Forwarded bytes.
     pub passed: u64,
-    /// Number of replaced secrets, or 1 for the placeholder that stopped the body.
+    /// The number of replaced secrets, or 1 for the placeholder that stopped the body.
     pub found: u64,
     /// How the body ended.
     pub how: How,
 }
 
-/// Inspects each piece of a body; an error stops the body.
+/// A function that inspects each piece of a body; an error of it stops the body.
 type Watch = Box<dyn FnMut(&[u8]) -> Result<(), BoxError> + Send>;
 type OnEnd = Box<dyn FnOnce(Ended) + Send>;
 
-/// Counts bytes, and reports the end once.
+/// Counts the bytes of a body and reports its end once.
 struct Tally {
     ended: Ended,
     on_end: Option<OnEnd>,
 }
 
 impl Tally {
-    /// Creates a tally; an `empty` body is complete even if it is never read.
+    /// Creates a byte counter; an `empty` body is complete even if it is never read.
     fn new(empty: bool) -> Self {
         let how = if empty { How::Complete } else { How::Dropped };
         Self { ended: Ended { received: 0, passed: 0, found: 0, how }, on_end: None }
@@ -111,13 +111,14 @@ pub struct ScrubbedBody<B> {
 
 enum Part {
     Data,
-    /// All data was read; the held bytes and then these trailers follow.
+    /// All data of the body was read; the held bytes and then these trailers follow.
     Last(Option<HeaderMap>),
     Trailers(HeaderMap),
     Done,
 }
 
-/// Reports the end of a body. A reader can stop polling as soon as `is_end_stream` returns true.
+/// Reports the end of a body to the `on_end` function, once. A reader can stop polling as soon as
+/// `is_end_stream` returns true.
 fn report_end(
     result: Result<Option<Frame<Bytes>>, BoxError>,
     part: &mut Part,
@@ -141,8 +142,8 @@ impl<B> fmt::Debug for ScrubbedBody<B> {
 }
 
 impl<B: Body> ScrubbedBody<B> {
-    /// Creates a body with these codings, in the order of their application. The caller must remove
-    /// codings and length from the headers, see [`super::reframe`].
+    /// Creates a response body with these content codings, in the order of their application. The
+    /// caller must remove codings and length from the headers, see [`super::reframe`].
     pub fn new(inner: B, codings: &[Coding], scrubber: &Scrubber) -> Self {
         let tally = Tally::new(inner.is_end_stream());
         Self {
@@ -157,7 +158,7 @@ impl<B: Body> ScrubbedBody<B> {
         }
     }
 
-    /// Calls `watch` with every forwarded piece; an error of `watch` ends the body.
+    /// Calls `watch` with every forwarded piece of the body; an error of `watch` ends the body.
     #[must_use]
     pub fn watch<F>(mut self, watch: F) -> Self
     where
@@ -224,7 +225,7 @@ where
         }
     }
 
-    /// Reads the next piece.
+    /// Reads the next piece of the body.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
             Some(frame) => frame.map_err(Into::into)?,
@@ -285,7 +286,7 @@ pub struct GuardedBody<B> {
     part: Part,
     watch: Option<Watch>,
     tally: Tally,
-    /// Searches the trailers, where no placeholder is allowed.
+    /// The finder for placeholders in trailers, where none is allowed.
     names: Finder,
 }
 
@@ -296,7 +297,7 @@ impl<B> fmt::Debug for GuardedBody<B> {
 }
 
 impl<B: Body> GuardedBody<B> {
-    /// Creates a body that is searched for these placeholders.
+    /// Creates a request body that is searched for these placeholders.
     pub fn new(inner: B, finder: &Finder) -> Self {
         let tally = Tally::new(inner.is_end_stream());
         Self {
@@ -311,14 +312,14 @@ impl<B: Body> GuardedBody<B> {
         }
     }
 
-    /// Limits the length of the body.
+    /// Sets the maximum length of the body.
     #[must_use]
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Calls `watch` with every received piece; an error of `watch` ends the body.
+    /// Calls `watch` with every received piece of the body; an error of `watch` ends the body.
     #[must_use]
     pub fn watch<F>(mut self, watch: F) -> Self
     where
@@ -386,9 +387,9 @@ impl<B: Body> GuardedBody<B> {
     }
 }
 
-/// Returns whether a field is allowed as a trailer. Fields about credentials, routing or framing
-/// are not (RFC 9110 §6.5.1): they arrive after the head was checked, and some servers merge them
-/// into the head.
+/// Returns whether a header field is allowed as a trailer. Fields about credentials, routing or
+/// framing are not (RFC 9110 §6.5.1): they arrive after the head was checked, and some servers
+/// merge them into the head.
 fn is_for_trailers(name: &str) -> bool {
     const NEVER: [&str; 10] = [
         "cookie",

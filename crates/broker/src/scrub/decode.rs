@@ -18,14 +18,14 @@ use zstd::stream::raw::{DParameter, InBuffer, Operation as _, OutBuffer};
 
 use gzip::Gzip;
 
-/// Maximum output of one step.
+/// The maximum size of the output of one decoding step.
 const STEP: usize = 64 * 1024;
-/// Maximum number of nested codings; each one needs memory.
+/// The maximum number of nested content codings; each one needs memory.
 const MAX_CODINGS: usize = 3;
-/// Eight MiB, the maximum that RFC 9659 allows for servers.
+/// The maximum window of zstd as a power of two: 8 MiB, the limit of RFC 9659 for servers.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// A supported content coding.
+/// A content coding (compression) that the broker supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// gzip (RFC 1952).
@@ -52,18 +52,18 @@ impl fmt::Display for Coding {
 /// Why a response cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
-    /// An unsupported coding.
+    /// The response uses a content coding that the broker does not support.
     #[error("the content coding `{coding}` is not supported, so the response cannot be searched")]
     Unknown {
-        /// Name from the upstream, escaped for display.
+        /// The name of the content coding as the upstream sent it, escaped for display.
         coding: String,
     },
-    /// Too many nested codings.
+    /// The response has too many nested content codings.
     #[error("more than {MAX_CODINGS} nested content codings")]
     TooMany,
 }
 
-/// Returns the codings of a response in the order of their application.
+/// Returns the content codings of a response in the order of their application.
 pub fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Undecodable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -88,23 +88,23 @@ pub fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Undecodable> {
     Ok(codings)
 }
 
-/// Content that does not match its coding.
+/// The error for content that does not match its content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The content is malformed, or needs too much memory.
+    /// The compressed content is malformed, or needs too much memory.
     #[error("the response is not valid {0}")]
     Corrupt(Coding),
-    /// The content ends too early.
+    /// The compressed content ends too early.
     #[error("the response is truncated within its {0} coding")]
     Truncated(Coding),
-    /// More bytes follow after the end of the content.
+    /// The response continues after the end of the compressed content.
     #[error("the response continues after the end of its {0} coding")]
     Trailing(Coding),
 }
 
-/// Decodes content step by step.
+/// Decodes compressed content step by step.
 pub struct Decoder {
-    /// In the order of decoding.
+    /// The decoders of all content codings, in the order of decoding.
     stages: Vec<Stage>,
 }
 
@@ -115,23 +115,24 @@ impl fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for codings in the order of their application.
+    /// Creates a decoder for content codings in the order of their application.
     pub fn new(codings: &[Coding]) -> Self {
         Self { stages: codings.iter().rev().map(|&coding| Stage::new(coding)).collect() }
     }
 
-    /// Returns whether there is nothing to decode.
+    /// Returns whether the content is not compressed.
     pub fn is_identity(&self) -> bool {
         self.stages.is_empty()
     }
 
-    /// Consumes `input` until content is available. Returns nothing if all input was consumed and
-    /// more is needed.
+    /// Decodes `input` until some decoded content is available, and returns that content. Returns
+    /// nothing if all input was consumed and more is needed.
     pub fn step(&mut self, input: &mut Bytes) -> Result<Bytes, DecodeError> {
         step(&mut self.stages, input)
     }
 
-    /// Checks that the content is complete. Must be called after the last byte was consumed.
+    /// Returns an error if the compressed content is incomplete. Must be called after the last byte
+    /// was consumed.
     pub fn finish(&mut self) -> Result<(), DecodeError> {
         for stage in &mut self.stages {
             stage.finish()?;
@@ -156,31 +157,33 @@ fn step(stages: &mut [Stage], input: &mut Bytes) -> Result<Bytes, DecodeError> {
     }
 }
 
-/// The decoder of one coding.
+/// The decoder of one content coding.
 struct Stage {
     coding: Coding,
     codec: Codec,
     input: Bytes,
     buffer: Vec<u8>,
-    /// The last run filled the buffer, so more output can follow without input.
+    /// Whether the last call filled the output buffer, so that more output can follow without
+    /// input.
     full: bool,
-    /// Any input was received. A response without content has no coding.
+    /// Whether any input was received. A response without content has no coding.
     begun: bool,
-    /// The end of the content was reached.
+    /// Whether the end of the compressed content was reached.
     ended: bool,
 }
 
 enum Codec {
     Gzip(Gzip),
-    /// The first two bytes show whether the format is RFC 1950 or RFC 1951.
+    /// The first byte of a deflate stream; two bytes show whether the format is RFC 1950 or RFC
+    /// 1951.
     DeflateStart(Option<u8>),
     Deflate(Decompress),
     Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>),
-    /// `None` if the library has no memory for it.
+    /// The zstd decoder; `None` if the library could not allocate it.
     Zstd(Option<zstd::stream::raw::Decoder<'static>>),
 }
 
-/// Result of one run of a codec.
+/// The result of one call of a decompression library.
 struct Progress {
     taken: usize,
     given: usize,
@@ -233,7 +236,7 @@ impl Stage {
         Ok(Bytes::copy_from_slice(self.buffer.get(..progress.given).unwrap_or_default()))
     }
 
-    /// Handles input after an end: gzip and zstd allow several members.
+    /// Prepares for input after the end of a member: gzip and zstd allow several members.
     fn restart(&mut self) -> Result<(), DecodeError> {
         match &mut self.codec {
             Codec::Gzip(gzip) => {
@@ -262,7 +265,7 @@ impl Stage {
 }
 
 impl Codec {
-    /// Decodes input; `None` if it is malformed.
+    /// Decodes a piece of input into `output`; `None` if the input is malformed.
     fn run(&mut self, input: &[u8], output: &mut [u8]) -> Option<Progress> {
         match self {
             Self::Gzip(gzip) => gzip.run(input, output),

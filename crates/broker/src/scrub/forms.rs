@@ -6,16 +6,16 @@
 
 use zeroize::{DefaultIsZeroes, Zeroize as _};
 
-/// One character of a form.
+/// One character of an encoded value.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     /// Exactly this byte.
     Byte(u8),
     /// A character outside ASCII, which has more than one byte.
     Char(char),
-    /// A base64 digit of either alphabet whose bits under `mask` equal `value`.
+    /// A base64 digit (of either alphabet) whose bits under `mask` equal `value`.
     Sextet { mask: u8, value: u8 },
-    /// A hex digit in either case.
+    /// A hexadecimal digit, in upper or lower case.
     Nibble(u8),
 }
 
@@ -28,7 +28,7 @@ impl Default for Unit {
 impl DefaultIsZeroes for Unit {}
 
 impl Unit {
-    /// Returns whether the character `code` of an escape matches this unit.
+    /// Returns whether an escape for the code point `code` matches this character.
     pub(super) fn accepts(self, code: u32) -> bool {
         match self {
             Self::Byte(byte) => code == u32::from(byte),
@@ -42,7 +42,7 @@ impl Unit {
         }
     }
 
-    /// Returns whether a byte that is not escaped matches this unit.
+    /// Returns whether a byte that is not escaped matches this character.
     pub(super) fn accepts_raw(self, byte: u8) -> bool {
         match self {
             // URL-encoded forms write a space as a plus sign.
@@ -53,12 +53,12 @@ impl Unit {
         }
     }
 
-    /// Returns whether the unit is a single byte if it is not escaped.
+    /// Returns whether the character is a single byte if it is not escaped.
     pub(super) fn is_one_byte(self) -> bool {
         !matches!(self, Self::Char(_))
     }
 
-    /// Appends the possible values of each byte of the unit, without escapes.
+    /// Appends the possible values of each byte of the character, without escapes.
     fn raw(self, out: &mut Vec<Vec<u8>>) {
         match self {
             Self::Char(char) => out.extend(char.encode_utf8(&mut [0; 4]).bytes().map(|b| vec![b])),
@@ -69,7 +69,7 @@ impl Unit {
     }
 }
 
-/// One way in which one value can be written.
+/// One encoding of one secret value, for example plain, hexadecimal or base64.
 pub(super) struct Form {
     pub(super) units: Vec<Unit>,
     /// Index of the value.
@@ -91,7 +91,8 @@ impl Drop for Form {
 }
 
 impl Form {
-    /// Returns how many bytes of the value the first `units` units contain.
+    /// Returns how many bytes of the secret value the first `units` characters of the encoding
+    /// contain.
     pub(super) fn value_bytes(&self, units: usize) -> usize {
         match self.kind {
             Kind::Plain => units,
@@ -100,12 +101,13 @@ impl Form {
         }
     }
 
-    /// Returns whether line breaks can occur within the form, as in base64.
+    /// Returns whether line breaks can occur within the encoding, as in base64.
     pub(super) fn wraps(&self) -> bool {
         self.kind != Kind::Plain
     }
 
-    /// Returns the possible values of each of the first `count` bytes, without escapes.
+    /// Returns the possible values of each of the first `count` bytes of the encoding, without
+    /// escapes.
     pub(super) fn raw_prefix(&self, count: usize) -> Vec<Vec<u8>> {
         let mut raw = Vec::new();
         for unit in self.units.iter().take(count) {
@@ -116,12 +118,12 @@ impl Form {
     }
 }
 
-/// Returns the plain form of a value.
+/// Returns the unencoded form of a secret value.
 pub(super) fn plain_form(secret: usize, value: &[u8]) -> Form {
     Form { units: plain(value), secret, kind: Kind::Plain }
 }
 
-/// Returns all forms of one value.
+/// Returns all encodings of a secret value that the search recognizes.
 pub(super) fn forms(secret: usize, value: &[u8]) -> Vec<Form> {
     let form = |units, kind| Form { units, secret, kind };
     let mut forms = vec![plain_form(secret, value)];

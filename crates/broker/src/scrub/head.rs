@@ -7,7 +7,7 @@ use http::header::{
 
 use super::Scrubber;
 
-/// Headers about the exact bytes of a body, which are wrong after scrubbing.
+/// The names of headers with checksums of a body, which are wrong after scrubbing.
 const BODY_CHECKSUMS: [&str; 8] = [
     "content-digest",
     "content-md5",
@@ -21,8 +21,8 @@ const BODY_CHECKSUMS: [&str; 8] = [
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
 impl Scrubber {
-    /// Returns the headers or trailers without the values. Drops a field whose name contains a
-    /// value.
+    /// Returns the headers or trailers with every secret value replaced. Drops a field whose name
+    /// contains a value.
     pub fn headers(&self, headers: &HeaderMap) -> HeaderMap {
         let mut clean = HeaderMap::with_capacity(headers.len());
         for (name, value) in headers {

@@ -12,30 +12,30 @@ use std::ops::Range;
 use super::forms::{Form, Unit, forms, plain_form};
 use super::spell::{escapes, opens_escape, read, skip_breaks};
 
-/// Minimum length of a value. A shorter one occurs in ordinary text by accident, and replacing it
-/// would reveal the value (B09).
+/// The minimum length of a secret value in bytes. A shorter one occurs in ordinary text by
+/// accident, and replacing it would reveal the value (B09).
 pub const MIN_VALUE: usize = 8;
 
-/// Number of units before line breaks are accepted; otherwise, every line end after the first
-/// letter of a form would be held back.
+/// The number of matched characters after which line breaks are accepted.
 const UNITS_BEFORE_BREAK: usize = MAX_WINDOW;
 
-/// Number of bytes of a truncated value at the end of the input that count as the value (B07).
+/// The number of bytes of a truncated value at the end of the input that count as the value (B07).
 /// Fewer bytes would let the box guess a value piece by piece (B09).
 const MIN_TRUNCATED: usize = 16;
 
 /// Longest window. A longer one skips more at once, but needs more checks before each escape.
 const MAX_WINDOW: usize = 12;
 const GRAM: usize = 4;
-/// Number of bytes searched at once; bounded, because the search restarts after each match.
+/// The number of bytes that are searched at once; limited, because the search restarts after each
+/// match.
 const BLOCK: usize = 8 * 1024;
 
-/// What can follow after the input.
+/// What can follow after the searched text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// More input can follow.
+    /// More input can follow, so an incomplete value at the end is kept back.
     Open,
-    /// More input can follow, but the first complete form is reported even if it could become
+    /// More input can follow, but the first complete value is reported even if it could become
     /// longer.
     OpenOrFound,
     /// No input follows.
@@ -44,14 +44,14 @@ pub(super) enum Rest {
     EndOrCut,
 }
 
-/// The next relevant position.
+/// The next position where a value starts, or possibly starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// No form starts anywhere.
+    /// No value starts anywhere in the text.
     Clean,
-    /// The longest form that starts here, with its value.
+    /// The longest encoded value that starts at this position, with its index.
     Found { at: usize, end: usize, secret: usize },
-    /// A form possibly starts here; more input is needed.
+    /// An encoded value possibly starts at this position; more input is needed.
     Pending { at: usize },
 }
 
@@ -64,24 +64,24 @@ impl Next {
     }
 }
 
-/// An index of all forms of some values.
+/// A search index for all encodings of some secret values.
 pub(super) struct Search {
     forms: Vec<Form>,
-    /// Number of bytes of each form that `grams` covers.
+    /// The number of bytes at the start of each encoding that `grams` contains.
     window: usize,
-    /// Runs of four bytes at any position of a form's window.
+    /// All runs of four bytes near the start of an encoding.
     grams: Bits,
-    /// The first four bytes of each form.
+    /// The first four bytes of each encoding.
     starts: Bits,
-    /// The first two bytes of each form.
+    /// The first two bytes of each encoding.
     pairs: Bits,
-    /// Indices into `forms`, by each possible first byte.
+    /// The indices of `forms` by each possible first byte.
     by_first: Vec<Vec<usize>>,
-    /// The forms whose first character is outside ASCII.
+    /// The indices of encodings whose first character is outside ASCII.
     wide: Vec<usize>,
-    /// The ASCII characters in the window of any form.
+    /// The ASCII characters that occur near the start of any encoding.
     early: Bits,
-    /// Whether any window contains other characters.
+    /// Whether a character outside ASCII occurs near the start of any encoding.
     wide_early: bool,
 }
 
@@ -91,7 +91,7 @@ impl Search {
         Self::of(values.flat_map(|(secret, value)| forms(secret, value)).collect())
     }
 
-    /// Creates an index of the plain forms only.
+    /// Creates a search index for the unencoded values only.
     pub(super) fn plain(values: &[&[u8]]) -> Self {
         let values = values.iter().enumerate();
         Self::of(values.map(|(secret, value)| plain_form(secret, value)).collect())
@@ -145,7 +145,7 @@ impl Search {
         }
     }
 
-    /// Returns the first position at or after `from` where a form starts or possibly starts.
+    /// Returns the first position at or after `from` where a value starts or possibly starts.
     pub(super) fn next(&self, text: &[u8], from: usize, rest: Rest) -> Next {
         if self.forms.is_empty() {
             return Next::Clean;
@@ -166,7 +166,7 @@ impl Search {
         tail.find_map(|at| self.at(text, at, rest)).unwrap_or(Next::Clean)
     }
 
-    /// Returns the first position where a form without an escape in its window starts. Can also
+    /// Returns the first position where a value without an escape near its start begins. Can also
     /// return other matches, but no false ones.
     #[inline(never)]
     fn by_windows(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
@@ -191,7 +191,7 @@ impl Search {
         None
     }
 
-    /// Returns the first position where a form with an escape in its window starts.
+    /// Returns the first position where a value with an escape near its start begins.
     #[inline(never)]
     fn by_escapes(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
         let reach = self.window - 1;
@@ -214,7 +214,7 @@ impl Search {
         None
     }
 
-    /// Returns whether the character of an escape possibly occurs in the window of a form.
+    /// Returns whether an escape represents a character that occurs near the start of a value.
     fn is_early_escape(&self, text: &[u8], at: usize) -> bool {
         let mut early = false;
         let cut = escapes(text, at, |code, _| {
@@ -235,7 +235,7 @@ impl Search {
         }
     }
 
-    /// Checks one position that does not start with an escape.
+    /// Checks whether a value starts at a position without an escape.
     fn unescaped(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         let &first = text.get(at)?;
         if !self.can_start(u32::from(first), text, at + 1) {
@@ -246,7 +246,7 @@ impl Search {
         best.next(at, rest)
     }
 
-    /// Checks one position that starts with an escape.
+    /// Checks whether a value starts at a position with an escape.
     fn escaped(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         let &first = text.get(at)?;
         let mut best = Best::default();
@@ -264,13 +264,13 @@ impl Search {
         best.next(at, rest)
     }
 
-    /// Returns the forms that start with this character.
+    /// Returns the indices of the encodings that start with this character.
     fn starting_with(&self, code: u32) -> &[usize] {
         let byte = usize::try_from(code).ok();
         byte.and_then(|byte| self.by_first.get(byte)).unwrap_or(&self.wide)
     }
 
-    /// Returns whether a form can start with the character `code`, followed by the text at `then`.
+    /// Returns whether a value can start with the character `code`, followed by the text at `then`.
     /// Compares the first two characters of all forms, so a true result is not certain.
     fn can_start(&self, code: u32, text: &[u8], then: usize) -> bool {
         let Some(first) = u8::try_from(code).ok().filter(u8::is_ascii) else {
@@ -312,7 +312,7 @@ impl Search {
 
 #[cfg(test)]
 impl Search {
-    /// Returns the match at `at` by trying every form, as a reference for the fast search.
+    /// Returns the match at `at` by trying every encoding; tests compare the fast search with it.
     pub(super) fn brute(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
         let all: Vec<usize> = (0..self.forms.len()).collect();
         let mut best = Best::default();
@@ -349,16 +349,16 @@ impl Best {
     }
 }
 
-/// Result of matching one form at one position.
+/// The result of comparing one encoding of a value with the text at one position.
 struct Match {
-    /// End of the longest match, if any.
+    /// The end of the longest match, if any.
     end: Option<usize>,
-    /// Number of matched units if the input ended within the form.
+    /// The number of matched characters if the input ended within the value.
     cut: Option<usize>,
 }
 
-/// Matches `form` at `at`. Almost always, each unit has one reading. Otherwise all readings are
-/// followed, so the work is bounded by units times bytes.
+/// Compares the text at position `at` with one encoding of a value. Almost always, each unit has
+/// one reading. Otherwise all readings are followed, so the work is bounded by units times bytes.
 fn verify(form: &Form, text: &[u8], at: usize) -> Match {
     let mut matched = Match { end: None, cut: None };
     let mut position = at;
@@ -393,7 +393,7 @@ fn verify(form: &Form, text: &[u8], at: usize) -> Match {
     matched
 }
 
-/// Works like [`verify`] from unit `from` on, at several positions at once.
+/// Compares like [`verify`], but from character `from` on and at several positions at once.
 fn verify_all(
     form: &Form,
     text: &[u8],
@@ -429,7 +429,7 @@ fn gram(text: &[u8], at: usize) -> Option<[u8; GRAM]> {
     text.get(at..)?.first_chunk().copied()
 }
 
-/// A set of small numbers.
+/// A set of small numbers, stored as bits.
 struct Bits {
     words: Vec<u64>,
     shift: u32,

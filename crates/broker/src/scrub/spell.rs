@@ -5,7 +5,7 @@
 
 use super::forms::Unit;
 
-/// Maximum number of backslashes of an escape; seven is JSON within JSON within JSON.
+/// The maximum number of backslashes of an escape; seven is JSON within JSON within JSON.
 const MAX_BACKSLASHES: usize = 8;
 
 /// Returns whether an escape can start with this byte.
@@ -13,12 +13,12 @@ pub(super) fn opens_escape(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&')
 }
 
-/// The ends of a character in each of its possible readings.
+/// The offsets at which a character ends, one for each way to decode it.
 #[derive(Default)]
 pub(super) struct Ends {
     at: [usize; 12],
     len: usize,
-    /// The input ended within a possible further reading.
+    /// Whether the input ended within another way to decode the character.
     pub(super) cut: bool,
 }
 
@@ -39,7 +39,7 @@ impl Ends {
     }
 }
 
-/// Reads `unit` at `pos`.
+/// Compares the text at `pos` with one character and returns the possible ends of the character.
 pub(super) fn read(unit: Unit, text: &[u8], pos: usize) -> Ends {
     let mut ends = Ends::default();
     let Some(&byte) = text.get(pos) else {
@@ -88,7 +88,7 @@ pub(super) fn skip_breaks(text: &[u8], mut pos: usize) -> Option<usize> {
     Some(pos)
 }
 
-/// Reads a character outside ASCII as its bytes, each of them raw or escaped.
+/// Compares the text with the bytes of a character outside ASCII, each of them raw or escaped.
 fn read_bytes(char: char, text: &[u8], mut pos: usize, ends: &mut Ends) {
     for wanted in char.encode_utf8(&mut [0; 4]).bytes() {
         let Some(&byte) = text.get(pos) else {
@@ -116,7 +116,7 @@ fn read_bytes(char: char, text: &[u8], mut pos: usize, ends: &mut Ends) {
     ends.push(pos);
 }
 
-/// Calls `found` with every character that an escape at `pos` can represent, and the end of the
+/// Calls `found` for every character that an escape at `pos` can represent, with the end of the
 /// escape. Returns true if the input ends within the escape.
 pub(super) fn escapes(text: &[u8], pos: usize, mut found: impl FnMut(u32, usize)) -> bool {
     match text.get(pos) {
@@ -127,7 +127,7 @@ pub(super) fn escapes(text: &[u8], pos: usize, mut found: impl FnMut(u32, usize)
     }
 }
 
-/// Reads `%41`, and `%2541` from double encoding.
+/// Decodes a percent escape such as `%41`, or `%2541` from double encoding.
 fn percent(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let once = hex_digits::<2>(text, pos);
     if let Digits::Whole(code) = once {
@@ -143,7 +143,8 @@ fn percent(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool 
     matches!(once, Digits::Cut)
 }
 
-/// Reads `\n`, `\/`, `\x41`, `\u0041` and surrogate pairs; the backslash can itself be escaped.
+/// Decodes a backslash escape: `\n`, `\/`, `\x41`, `\u0041` or a surrogate pair; the backslash can
+/// itself be escaped.
 fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let rest = text.get(pos..).unwrap_or_default();
     let run = rest.iter().take(MAX_BACKSLASHES + 1).take_while(|&&b| b == b'\\').count();
@@ -176,7 +177,7 @@ fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> boo
     false
 }
 
-/// Reads the four digits after `\u`, and the second half of a surrogate pair.
+/// Decodes the four digits after `\u`, and the second half of a surrogate pair.
 fn unicode(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let code = match hex_digits::<4>(text, pos) {
         Digits::Whole(code) => code,
@@ -205,7 +206,7 @@ fn unicode(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool 
     }
 }
 
-/// Reads `&#65;`, `&#x41;`, and the named entities of ASCII characters.
+/// Decodes an HTML entity: `&#65;`, `&#x41;`, or a named entity of an ASCII character.
 fn entity(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     match text.get(pos) {
         None => true,
@@ -272,7 +273,7 @@ fn named_entity(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> 
 
 enum Digits {
     Whole(u32),
-    /// The input ends within the hex digits.
+    /// The input ends within the hexadecimal digits of an escape.
     Cut,
     None,
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Contains all kinds of characters that a form treats specially.
+/// A secret value with all kinds of characters that an encoding treats specially.
 const VALUE: &str = "ghp_Az09+/=~&\"<\\ k%7Qx";
 const NAME: &str = "[belljar:github]";
 
@@ -34,8 +34,8 @@ fn in_pieces<'a>(scrubber: &Scrubber, pieces: impl IntoIterator<Item = &'a [u8]>
     out
 }
 
-/// Checks the output for the whole text, for every split into two pieces, and byte by byte, with
-/// both push functions.
+/// Checks the scrubbed output for the whole text, for every split into two pieces, and byte by
+/// byte.
 #[track_caller]
 fn check(scrubber: &Scrubber, text: &[u8], expected: &[u8]) {
     let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
@@ -56,7 +56,7 @@ fn percent(byte: u8) -> String {
     format!("%{byte:02X}")
 }
 
-/// Returns the value in the output of common encoders.
+/// Returns the value in the output of common encoders, with their names.
 fn spellings() -> Vec<(&'static str, String)> {
     let each = |spell: &dyn Fn(char) -> String| VALUE.chars().map(spell).collect::<String>();
     let json = serde_json::to_string(VALUE).unwrap();
@@ -97,7 +97,7 @@ fn spellings() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn b05_value_is_found_in_every_spelling() {
+fn b05_scrubber_finds_a_value_in_every_encoding() {
     for (name, text) in spellings() {
         let out = github().text(text.as_bytes()).into_owned();
         assert_eq!(String::from_utf8_lossy(&out), NAME, "{name}: {text}");
@@ -109,7 +109,7 @@ fn b05_value_is_found_in_every_spelling() {
 }
 
 #[test]
-fn b05_base64_is_found_at_every_offset() {
+fn b05_scrubber_finds_base64_of_a_value_at_every_offset() {
     for (alphabet, encode) in [
         ("standard", (|text| STANDARD.encode(text)) as fn(&[u8]) -> String),
         ("url", |text| URL_SAFE_NO_PAD.encode(text)),
@@ -131,7 +131,7 @@ fn b05_base64_is_found_at_every_offset() {
 }
 
 #[test]
-fn b05_base64_is_found_with_escapes_and_line_breaks() {
+fn b05_scrubber_finds_base64_of_a_value_with_escapes_and_line_breaks() {
     let long = "ghp_0123456789abcdefghijklmnopqrstuvwxyz/+~~~???>>>";
     let scrubber = scrubber(&[("github", long.as_bytes())]);
     let coded = STANDARD.encode(long);
@@ -156,7 +156,7 @@ fn b05_base64_is_found_with_escapes_and_line_breaks() {
 }
 
 #[test]
-fn b05_value_outside_ascii_is_found() {
+fn b05_scrubber_finds_a_value_outside_ascii() {
     let value = "pässwörd-€-𝄞-ключ";
     let scrubber = scrubber(&[("github", value.as_bytes())]);
     let escaped: String = value.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
@@ -181,7 +181,7 @@ fn b05_value_outside_ascii_is_found() {
 }
 
 #[test]
-fn b06_every_form_is_found_at_every_split_point() {
+fn b06_scrubber_finds_every_encoding_at_every_split_of_the_stream() {
     for (name, spelled) in spellings() {
         // Surrounding text that can and cannot be mistaken for a part of the value.
         for (before, after) in
@@ -202,7 +202,7 @@ fn b06_every_form_is_found_at_every_split_point() {
 }
 
 #[test]
-fn b06_stream_holds_back_only_possible_starts_of_a_value() {
+fn b06_scrubber_holds_back_only_possible_starts_of_a_value() {
     let scrubber = scrubber(&[("github", b"ghp_0123456789abcdef")]);
     let mut stream = scrubber.stream();
     let mut out = Vec::new();
@@ -220,7 +220,7 @@ fn b06_stream_holds_back_only_possible_starts_of_a_value() {
 }
 
 #[test]
-fn overlapping_values_are_replaced_together() {
+fn scrubber_replaces_overlapping_values_together() {
     let both = scrubber(&[("one", b"aaaabbbbcccc"), ("two", b"bbbbccccdddd"), ("in", b"abbbbccc")]);
     check(&both, b"-aaaabbbbccccdddd-", b"-[belljar:one][belljar:two]-");
     check(&both, b"-aaaabbbbcccc-bbbbccccdddd-", b"-[belljar:one]-[belljar:two]-");
@@ -235,7 +235,7 @@ fn overlapping_values_are_replaced_together() {
 }
 
 #[test]
-fn value_made_of_escapes_is_found_plain_and_decoded() {
+fn scrubber_finds_a_value_made_of_escapes_plain_and_decoded() {
     for value in ["%25%25%25", "\\\\\\\\\\\\\\\\", "&amp;&amp;", "%2525252525"] {
         let scrubber = scrubber(&[("github", value.as_bytes())]);
         let json = value.replace('\\', "\\\\");
@@ -248,7 +248,7 @@ fn value_made_of_escapes_is_found_plain_and_decoded() {
 }
 
 #[test]
-fn b07_truncated_value_at_the_end_is_replaced() {
+fn b07_scrubber_replaces_a_truncated_value_at_the_end() {
     let value = b"ghp_0123456789abcdefghijklmnopqrstuvwxyz";
     let scrubber = scrubber(&[("github", value)]);
     for len in 16..value.len() {
@@ -266,7 +266,7 @@ fn b07_truncated_value_at_the_end_is_replaced() {
 }
 
 #[test]
-fn b09_short_start_of_a_value_is_not_replaced() {
+fn b09_scrubber_does_not_replace_a_short_prefix_of_a_value() {
     // Shorter starts are forwarded; otherwise a box could guess a value byte by byte.
     let value = b"ghp_0123456789abcdefghijklmnopqrstuvwxyz";
     let scrubber = scrubber(&[("github", value)]);
@@ -277,7 +277,7 @@ fn b09_short_start_of_a_value_is_not_replaced() {
 }
 
 #[test]
-fn b09_other_values_are_not_replaced() {
+fn b09_scrubber_does_not_replace_other_values() {
     let other = "ghp_another-secret-of-another-host";
     let text = format!("{VALUE} {other} {}", hex::encode(other));
     let out = github().text(text.as_bytes()).into_owned();
@@ -289,7 +289,7 @@ fn b09_other_values_are_not_replaced() {
 }
 
 #[test]
-fn b09_short_values_are_refused() {
+fn b09_scrubber_refuses_values_that_are_too_short() {
     for short in ["", "a", "1234567"] {
         let values = [("pin".to_owned(), short.as_bytes())];
         let refused = TooShort { name: "pin".to_owned() };
@@ -301,7 +301,7 @@ fn b09_short_values_are_refused() {
 }
 
 #[test]
-fn debug_output_does_not_contain_the_value() {
+fn debug_output_of_a_scrubber_does_not_contain_the_value() {
     let scrubber = github();
     let mut stream = scrubber.stream();
     stream.push(&VALUE.as_bytes()[..12], &mut Vec::new());
@@ -310,7 +310,7 @@ fn debug_output_does_not_contain_the_value() {
 }
 
 #[test]
-fn finder_returns_the_name_for_every_spelling_and_split() {
+fn finder_returns_the_name_of_a_value_for_every_encoding_and_split() {
     let finder = Finder::new(&[
         ("other".to_owned(), b"bj_another_placeholder"),
         ("github".to_owned(), VALUE.as_bytes()),
@@ -366,7 +366,7 @@ fn four() -> Scrubber {
     )
 }
 
-/// Returns the scrubbed text by trying every form at every position, without skipping or streaming.
+/// Returns the scrubbed text by trying every encoding at every position, without streaming.
 fn reference(scrubber: &Scrubber, text: &[u8]) -> Vec<u8> {
     let (mut out, mut done, mut last) = (Vec::new(), 0, None);
     for at in 0..text.len() {
@@ -391,9 +391,9 @@ fn reference(scrubber: &Scrubber, text: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Values surrounded by text that cannot be part of one: exactly the values are replaced.
+    /// Checks that exactly the values are replaced in text that cannot be part of a value.
     #[test]
-    fn value_with_any_mix_of_escapes_is_replaced(
+    fn scrubber_replaces_a_value_with_any_mix_of_escapes(
         parts in prop::collection::vec((" [ -,.!XYZ]{0,12}", spelled(VALUES.to_vec())), 1..6),
         cuts in prop::collection::vec(0..400_usize, 0..6),
     ) {
@@ -410,10 +410,10 @@ proptest! {
         prop_assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 
-    /// Text that almost always resembles a value: the stream returns the same output as the
-    /// reference.
+    /// Checks that a stream returns the same output as the reference, for text that resembles a
+    /// value.
     #[test]
-    fn stream_output_equals_the_reference(
+    fn scrubbed_stream_equals_the_output_of_a_brute_force_search(
         text in "(aab|ab|b|a|aabaabaaba|%61|%62|\\\\u0061|%|&#97;|\\\\|ghp_|%2541|n&|x;|61|YWFi|/|\\+){0,40}",
         cuts in prop::collection::vec(0..400_usize, 0..6),
     ) {
@@ -427,9 +427,9 @@ proptest! {
         prop_assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
     }
 
-    /// Random values in random bytes.
+    /// Checks that a random value is found in random bytes.
     #[test]
-    fn random_value_is_found_in_random_bytes(
+    fn scrubber_finds_a_random_value_in_random_bytes(
         value in prop::collection::vec(any::<u8>(), 8..40),
         before in prop::collection::vec(any::<u8>(), 0..60),
         after in prop::collection::vec(any::<u8>(), 0..60),

@@ -10,17 +10,17 @@ use std::fmt;
 
 use super::{Finder, FinderStream, Scrubber, Stream};
 
-/// Longest fragment that is created.
+/// The maximum size of a message fragment that the broker creates.
 const MAX_PIECE: usize = 64 * 1024;
 const MAX_CONTROL: usize = 125;
 
 /// Why a WebSocket is closed: an invalid frame or a forbidden placeholder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A frame that the RFC forbids.
+    /// The WebSocket frame is one that RFC 6455 forbids.
     #[error("not a valid WebSocket frame: {0}")]
     Invalid(&'static str),
-    /// A placeholder in a message.
+    /// The WebSocket message contains a placeholder.
     #[error("a WebSocket message contains the placeholder of `{name}`, which is not allowed there")]
     Placeholder {
         /// Name of the secret.
@@ -28,14 +28,14 @@ pub enum FrameError {
     },
 }
 
-/// Scrubs frames from a server to a box.
+/// Removes secrets from the WebSocket frames that a server sends to a box.
 pub struct FrameScrubber {
     reader: Reader,
     scrubber: Scrubber,
     stream: Stream,
-    /// Clean bytes of the current message that were not sent yet.
+    /// The scrubbed bytes of the current message that were not sent yet.
     piece: Vec<u8>,
-    /// Opcode of the next fragment: the message's own for the first one, then zero.
+    /// The opcode of the next fragment: the message's own for the first one, then zero.
     opcode: u8,
     control: Vec<u8>,
     found: u64,
@@ -48,7 +48,7 @@ impl fmt::Debug for FrameScrubber {
 }
 
 impl FrameScrubber {
-    /// Creates a scrubber for the bytes after the server's `101`.
+    /// Creates a frame scrubber for the bytes after the server's response 101.
     pub fn new(scrubber: &Scrubber) -> Self {
         Self {
             reader: Reader::new(Side::Server),
@@ -61,7 +61,7 @@ impl FrameScrubber {
         }
     }
 
-    /// Processes `bytes`, and appends the frames that are already certain to `out`.
+    /// Scrubs `bytes` and appends the frames that are already certain to `out`.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
@@ -87,7 +87,7 @@ impl FrameScrubber {
         Ok(())
     }
 
-    /// Returns the number of replaced occurrences so far.
+    /// Returns the number of values that were replaced so far.
     pub fn found(&self) -> u64 {
         self.found + self.stream.found()
     }
@@ -122,7 +122,7 @@ impl FrameScrubber {
     }
 }
 
-/// Checks frames from a box to a server for placeholders, without changing them.
+/// Checks WebSocket frames from a box to a server for placeholders, without changing them.
 pub struct FrameGuard {
     reader: Reader,
     finder: Finder,
@@ -137,7 +137,7 @@ impl fmt::Debug for FrameGuard {
 }
 
 impl FrameGuard {
-    /// Creates a guard for the bytes after the upgrade request.
+    /// Creates a frame guard for the bytes after the upgrade request.
     pub fn new(finder: &Finder) -> Self {
         Self {
             reader: Reader::new(Side::Client),
@@ -147,7 +147,8 @@ impl FrameGuard {
         }
     }
 
-    /// Checks the next bytes, which can be forwarded unchanged if there is no error.
+    /// Checks the next bytes of the WebSocket, which can be forwarded unchanged if there is no
+    /// error.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
@@ -181,9 +182,9 @@ const CLOSE: u8 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// The server, which never masks its frames.
+    /// The WebSocket server, which never masks its frames.
     Server,
-    /// The client, which always masks its frames.
+    /// The WebSocket client, which always masks its frames.
     Client,
 }
 
@@ -201,12 +202,12 @@ impl Head {
 
 enum Event {
     Begin(Head),
-    /// A part of the payload, unmasked.
+    /// A part of a frame's payload, unmasked.
     Payload(Head, Vec<u8>),
     End(Head),
 }
 
-/// Splits bytes into frames.
+/// Splits a stream of bytes into WebSocket frames.
 struct Reader {
     side: Side,
     head: Vec<u8>,
@@ -234,7 +235,7 @@ impl Reader {
         self.frame.as_ref().is_some_and(|open| open.head.is_data() && open.len > LONG)
     }
 
-    /// Consumes `bytes` until the next event.
+    /// Parses `bytes` until the next frame head or payload, and returns it.
     fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, FrameError> {
         let Some(open) = &mut self.frame else { return self.read_head(bytes) };
         let head = open.head;
@@ -270,7 +271,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Checks the order of frames.
+    /// Checks that a frame is allowed after the frames before it.
     fn check(&mut self, head: Head) -> Result<(), FrameError> {
         if self.closed {
             return Err(FrameError::Invalid("a frame after a close frame"));
@@ -295,7 +296,7 @@ impl Reader {
     }
 }
 
-/// Parses the head of a frame; `None` if it is incomplete.
+/// Parses the head of a WebSocket frame; `None` if it is incomplete.
 fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     let Some((&[first, second], rest)) = head.split_first_chunk() else { return Ok(None) };
     let (fin, opcode) = (first & 0x80 != 0, first & 0x0f);
@@ -324,7 +325,8 @@ fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     Ok(Some(Open { head: Head { fin, opcode }, left: len, len, mask, at: 0 }))
 }
 
-/// Parses the length, which must be in its shortest form; returns it with the remaining bytes.
+/// Parses the payload length of a frame, which must be in its shortest form; returns it with the
+/// remaining bytes.
 fn length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
     let (len, rest, least) = match short {
         126 => match rest.split_first_chunk::<2>() {
@@ -343,7 +345,7 @@ fn length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
     Ok(Some((len, rest)))
 }
 
-/// Writes one unmasked frame.
+/// Appends one unmasked WebSocket frame to `out`.
 fn frame(fin: bool, opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.push(u8::from(fin) << 7 | opcode);
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {

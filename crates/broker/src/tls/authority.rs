@@ -31,21 +31,21 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::jks;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Start of the validity before now, for a box whose clock is slow.
+/// The time by which the validity of a certificate starts early, for a box whose clock is slow.
 const BACKDATED: Duration = DAY;
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const LEAF_LIFETIME: Duration = Duration::from_secs(10 * 24 * 60 * 60);
-/// Maximum number of leaf certificates in memory.
+/// The maximum number of leaf certificates that are kept in memory.
 const MAX_LEAFS: usize = 512;
-/// Longest common name that X.509 allows.
+/// The maximum length of a common name in X.509.
 const MAX_COMMON_NAME: usize = 64;
 
-/// The names for which an authority can sign.
+/// The host names for which a certificate authority can sign.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// Every name, for `--net full`.
+    /// The authority can sign for every name, for `--net full`.
     Any,
-    /// The names of the rules; empty if there are none.
+    /// The authority can sign for the names in the rules; the list can be empty.
     Only(Vec<HostPattern>),
 }
 
@@ -204,7 +204,7 @@ impl Leafs {
 }
 
 impl Scope {
-    /// Returns the scope for the intercepted hosts of a policy.
+    /// Returns the names for which the authority of a box with this policy can sign.
     pub fn of(policy: &Policy) -> Self {
         if policy.net == Net::Full {
             return Self::Any;
@@ -299,7 +299,7 @@ fn params(now: SystemTime, lifetime: Duration) -> Result<CertificateParams, Auth
     Ok(params)
 }
 
-/// A key pair that is generated in memory, and never imported or exported.
+/// A key pair that is generated in memory and never imported or exported.
 struct Signer {
     key: EcdsaKeyPair,
 }

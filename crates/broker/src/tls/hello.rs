@@ -19,17 +19,17 @@ const CLIENT_HELLO: u8 = 1;
 const HOST_NAME: u8 = 0;
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
-/// Encrypted ClientHello, its drafts, and its predecessor ESNI.
+/// The TLS extension numbers of Encrypted ClientHello, its drafts, and its predecessor ESNI.
 const HIDDEN_NAMES: [u16; 7] = [0xfe0d, 0xfe0c, 0xfe0b, 0xfe0a, 0xfe09, 0xfe08, 0xffce];
 
 /// The protocol of the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// An incomplete ClientHello: read more bytes and parse again.
+    /// The ClientHello is incomplete: read more bytes and parse again.
     Incomplete,
-    /// Another protocol than TLS.
+    /// The bytes belong to another protocol than TLS.
     NotTls,
-    /// Invalid TLS that must be neither answered nor forwarded, with the reason.
+    /// The bytes are invalid TLS that must be neither answered nor forwarded, with the reason.
     Refused(&'static str),
     Hello(Hello),
 }
@@ -37,11 +37,11 @@ pub enum Peek {
 /// The unencrypted contents of a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The server name; `None` if the client sent none, because it dialled an address.
+    /// The server name in the ClientHello; `None` if the client dialled an address and sent none.
     pub sni: Option<Hostname>,
-    /// Whether an encrypted hello can contain another name.
+    /// Whether the ClientHello has an encrypted part that can contain another server name.
     pub ech: bool,
-    /// The offered protocols, in the client's order.
+    /// The application protocols that the client offers, in its order.
     pub alpn: Vec<Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ impl Hello {
     /// Maximum number of bytes that [`Hello::parse`] needs for a result.
     pub const LIMIT: usize = MAX_HELLO;
 
-    /// Parses the bytes received so far, from the first byte of the connection.
+    /// Parses the bytes of a connection received so far, from its first byte.
     pub fn parse(bytes: &[u8]) -> Peek {
         match message(bytes) {
             Ok(body) => read(&body).map_or_else(Peek::Refused, Peek::Hello),
@@ -104,7 +104,7 @@ fn skip(bytes: Cow<'_, [u8]>, count: usize) -> Cow<'_, [u8]> {
     }
 }
 
-/// Returns the content of the next record; detects other protocols at the first wrong byte.
+/// Returns the content of the next TLS record; detects other protocols at the first wrong byte.
 fn record<'a>(rest: &mut &'a [u8], first: bool) -> Result<&'a [u8], Stop> {
     let wrong =
         || if first { Stop::NotTls } else { Stop::Bad("a record is not a handshake record") };
@@ -210,7 +210,7 @@ fn protocols(mut content: Cursor<'_>) -> Read<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Reads length-prefixed vectors from the front of a slice.
+/// Reads length-prefixed fields from the front of a slice.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {

@@ -13,7 +13,7 @@ const TRUSTED_CERTIFICATE: u32 = 2;
 const PASSWORD: &str = "changeit";
 const SALT: &[u8] = b"Mighty Aphrodite";
 
-/// Returns a trust store with these certificates (DER).
+/// Returns a Java trust store with these certificates (DER).
 pub fn trust_store<'a>(
     certificates: impl IntoIterator<Item = &'a [u8]>,
     now: SystemTime,
@@ -45,7 +45,7 @@ fn number(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a short ASCII text, whose "modified UTF-8" is the same bytes.
+/// Appends a short ASCII text with its length, as a Java key store requires.
 fn text(out: &mut Vec<u8>, text: &str) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());

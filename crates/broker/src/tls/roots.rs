@@ -10,7 +10,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-/// Root bundles of common distributions; the first one that is not empty is used.
+/// The paths of root certificate bundles in common distributions; the first one that is not empty
+/// is used.
 const BUNDLES: [&str; 7] = [
     "/etc/ssl/certs/ca-certificates.crt", // Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
@@ -29,17 +30,17 @@ pub enum RootsError {
     Malformed { name: String, number: usize },
 }
 
-/// Root certificates (DER).
+/// A set of root certificates (DER) that upstream servers are verified with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roots(Vec<Vec<u8>>);
 
 impl Roots {
-    /// Returns an empty set, with which no upstream is trusted.
+    /// Returns an empty set of root certificates, with which no upstream is trusted.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Returns the roots of this system; empty if no bundle is found.
+    /// Returns the root certificates of this system; empty if no bundle is found.
     pub fn system() -> Self {
         BUNDLES
             .iter()
@@ -48,13 +49,14 @@ impl Roots {
             .unwrap_or_default()
     }
 
-    /// Reads all valid certificates of a bundle, and ignores the rest.
+    /// Reads all valid root certificates of a bundle file and ignores the rest.
     fn bundle(path: &Path) -> Self {
         let pem = std::fs::read(path).unwrap_or_default();
         Self(certificates(&pem).flatten().collect())
     }
 
-    /// Adds the certificates of a file that the operator named; fails if one of them is invalid.
+    /// Adds the root certificates of a file that the operator named; fails if one of them is
+    /// invalid.
     pub fn add_pem(&mut self, pem: &[u8], name: &str) -> Result<(), RootsError> {
         let mut added = Vec::new();
         for (index, certificate) in certificates(pem).enumerate() {
@@ -77,7 +79,7 @@ impl Roots {
         self.0.iter().map(Vec::as_slice)
     }
 
-    /// Returns the roots in PEM, for clients in a box whose TLS is not intercepted.
+    /// Returns the root certificates in PEM, for clients in a box whose TLS is not intercepted.
     pub fn pem(&self) -> String {
         self.iter().map(to_pem).collect()
     }

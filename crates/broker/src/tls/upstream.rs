@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 
 use super::Roots;
 
-/// Maximum number of hosts with a cached session, which makes the next handshake cheaper.
+/// The maximum number of hosts with a cached TLS session, which makes the next handshake cheaper.
 const MAX_SESSIONS: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum UpstreamError {
     Tls(#[from] rustls::Error),
 }
 
-/// The client configurations for upstreams.
+/// The TLS client configurations for connections to upstream servers.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     any: Arc<ClientConfig>,
@@ -53,12 +53,12 @@ impl Upstream {
         })
     }
 
-    /// Returns the configuration for HTTP/2 with fallback to HTTP/1.1.
+    /// Returns the TLS configuration for HTTP/2 with fallback to HTTP/1.1.
     pub fn any(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.any)
     }
 
-    /// Returns the configuration for HTTP/1.1 only, which upgrades need.
+    /// Returns the TLS configuration for HTTP/1.1 only, which upgrades need.
     pub fn http1(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.http1)
     }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{DIAL_TIMEOUT, UpstreamError};
 
-/// Connects to the first of the addresses that accepts.
+/// Connects to the first of the addresses that accepts the connection.
 pub(super) async fn first(addresses: &[SocketAddr]) -> Result<TcpStream, UpstreamError> {
     let mut last = UpstreamError::Late;
     for address in addresses {
@@ -32,7 +32,7 @@ pub(super) async fn first(addresses: &[SocketAddr]) -> Result<TcpStream, Upstrea
     Err(last)
 }
 
-/// An HTTP proxy for all connections.
+/// The HTTP proxy through which the broker makes all connections.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) addresses: Vec<SocketAddr>,
@@ -42,8 +42,8 @@ pub(crate) struct Proxy {
 const MAX_RESPONSE: usize = 8 * 1024;
 
 impl Proxy {
-    /// Opens a tunnel to a target. The proxy resolves the name and decides which addresses are
-    /// reachable.
+    /// Opens a tunnel to a target through the HTTP proxy. The proxy resolves the name and decides
+    /// which addresses are reachable.
     pub(super) async fn tunnel(
         &self,
         target: &Target,
@@ -69,7 +69,7 @@ impl Proxy {
     }
 }
 
-/// Reads exactly up to the empty line; the bytes after it belong to the tunnel.
+/// Reads the head of the proxy's response and leaves the bytes after the empty line unread.
 async fn head(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

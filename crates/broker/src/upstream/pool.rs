@@ -20,15 +20,15 @@ use super::{Body, DIAL_TIMEOUT, UpstreamError};
 use crate::rules::Permit;
 use crate::tls::Upstream as Tls;
 
-/// Maximum time that a connection stays idle; short, because the address of a name can change.
+/// The maximum time that a connection stays idle; short, because the address of a name can change.
 const MAX_IDLE: Duration = Duration::from_secs(20);
-/// Maximum age of a connection in use.
+/// The maximum age of a connection that is reused.
 const MAX_AGE: Duration = Duration::from_secs(120);
-/// Maximum number of idle connections per target.
+/// The maximum number of idle connections that are kept per target.
 const MAX_KEPT: usize = 16;
 
-/// The target that a connection is reused for. Contains the `connect` address, so that a change of
-/// the rules leads to a new connection.
+/// The target for which an idle connection can be reused. Contains the `connect` address, so that a
+/// change of the rules leads to a new connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     scheme: Scheme,
@@ -47,7 +47,7 @@ impl Key {
         }
     }
 
-    /// Returns the host, with the port if it is not the default.
+    /// Returns the host with the port if it is not the default port.
     fn authority(&self) -> String {
         let host = match &self.target {
             Target::Name(name) => name.to_string(),
@@ -60,7 +60,7 @@ impl Key {
         }
     }
 
-    /// Returns the request in HTTP/1 form: the path in the request line, the host in a header.
+    /// Converts the request for HTTP/1: the path in the request line, the host in a header.
     pub(super) fn origin(&self, mut request: Request<Body>) -> Request<Body> {
         if let Ok(host) = HeaderValue::try_from(self.authority()) {
             request.headers_mut().insert(HOST, host);
@@ -69,7 +69,7 @@ impl Key {
         request
     }
 
-    /// Returns the request in HTTP/2 form, with an absolute URI.
+    /// Converts the request for HTTP/2, with an absolute URI.
     fn absolute(&self, mut request: Request<Body>) -> Request<Body> {
         request.headers_mut().remove(HOST);
         let path = path_of(&request).unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -86,14 +86,14 @@ fn path_of(request: &Request<Body>) -> Option<PathAndQuery> {
     request.uri().path_and_query().cloned()
 }
 
-/// A connection that is ready for requests.
+/// An HTTP connection to an upstream server that is ready for requests.
 #[derive(Debug)]
 pub(super) enum Sender {
     One(http1::SendRequest<Body>),
     Many(http2::SendRequest<Body>),
 }
 
-/// A connection with its creation time.
+/// An HTTP connection with its creation time.
 #[derive(Debug)]
 pub(super) struct Kept {
     created: Instant,
@@ -154,7 +154,8 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an idle connection to the target. An HTTP/2 connection also stays in the pool.
+    /// Removes an idle connection to the target from the pool. An HTTP/2 connection also stays in
+    /// the pool.
     pub(super) fn take(&self, key: &Key) -> Option<Kept> {
         let mut pool = self.lock();
         let waiting = pool.get_mut(key)?;
@@ -167,8 +168,8 @@ impl Pool {
         Some(Kept { created, sender })
     }
 
-    /// Sends a request and keeps the connection for reuse. Returns the request if no byte of it was
-    /// sent.
+    /// Sends a request and returns the connection to the pool for reuse. Returns the request if no
+    /// byte of it was sent.
     pub(super) async fn send(
         &self,
         key: Key,
@@ -218,7 +219,7 @@ impl Pool {
     }
 }
 
-/// Prepares a connection for requests: TLS, verified for the target, and HTTP.
+/// Performs the TLS and HTTP handshakes on a new connection; the certificate must match the target.
 pub(super) async fn handshake(
     stream: TcpStream,
     permit: &Permit,

@@ -16,10 +16,10 @@ use super::value::{Value, ValueError};
 use super::{Secret, Vault};
 use crate::rules::Permit;
 
-/// Maximum size of a response that is searched for a token.
+/// The maximum size of a response body that is searched for a token.
 pub const MAX_CAPTURED_BODY: usize = 1 << 20;
 
-/// The captures that apply to the response of one request.
+/// The tokens that must be captured from the response of one request.
 #[derive(Debug, Clone)]
 pub struct Captures {
     target: Target,
@@ -30,11 +30,11 @@ pub struct Captures {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
     pub name: SecretName,
-    /// Where the token was found: `json:/POINTER` or `header:NAME`.
+    /// The place in the response where the token was found: `json:/POINTER` or `header:NAME`.
     pub place: String,
 }
 
-/// Why a response must not reach the box.
+/// The reason why a response with a token must not reach the box.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     #[error("a token for {name} was expected in the response, but the body is not valid JSON")]
@@ -50,14 +50,16 @@ pub enum CaptureError {
 }
 
 impl Captures {
-    /// Returns whether the body must be collected and decoded, at most [`MAX_CAPTURED_BODY`] bytes.
+    /// Returns whether the response body must be collected and decoded, at most
+    /// [`MAX_CAPTURED_BODY`] bytes.
     pub fn needs_body(&self) -> bool {
         self.rules.iter().any(|(_, capture)| matches!(capture.from, CaptureFrom::Json(_)))
     }
 }
 
 impl Vault {
-    /// Returns the captures for the response of a permitted request; `None` if there are none.
+    /// Returns which tokens must be captured from the response of a permitted request; `None` if
+    /// there are none.
     pub fn captures(&self, permit: &Permit, parts: &Parts) -> Option<Captures> {
         let path = parts.uri.path();
         let (target, rule) = (permit.target(), permit.secrets());
@@ -75,8 +77,8 @@ impl Vault {
         (!rules.is_empty()).then(|| Captures { target: target.clone(), rules })
     }
 
-    /// Replaces tokens in a response by placeholders. After an error, the response must not reach
-    /// the box.
+    /// Replaces tokens in a response with placeholders and returns the captured tokens. After an
+    /// error, the response must not reach the box.
     pub fn capture(
         &self,
         captures: &Captures,
@@ -123,7 +125,7 @@ impl Vault {
     }
 }
 
-/// Captures tokens of one secret.
+/// Captures the tokens of one secret in responses.
 struct Capturer<'a> {
     vault: &'a Vault,
     at: usize,
@@ -169,7 +171,7 @@ impl Capturer<'_> {
         Ok(tokens.into_iter().map(|(token, _)| token).collect())
     }
 
-    /// Stores a token; returns it with its placeholder.
+    /// Stores a captured token and returns it with its new placeholder.
     fn store(&self, text: &str) -> Result<(SentValue, String), CaptureError> {
         let value = Value::new(Zeroizing::new(text.as_bytes().to_vec())).map(Arc::new);
         let value = value.map_err(|source| CaptureError::Value { name: self.name(), source })?;

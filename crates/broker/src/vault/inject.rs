@@ -25,20 +25,20 @@ use crate::record::Recorded;
 use crate::rules::Permit;
 use crate::scrub::Scrubber;
 
-/// The secrets that were added to a request.
+/// The values that were inserted into a request, and the scrubber for its response.
 #[derive(Debug)]
 #[must_use]
 pub struct Injected {
     pub used: Vec<Used>,
     pub names: BTreeSet<SecretName>,
-    /// Scrubber that removes all values that were ever sent to this host.
+    /// The scrubber that removes all values that were ever sent to this host.
     pub scrubber: Scrubber,
 }
 
-/// Why a request could not be completed. It must not be sent.
+/// The reason why a secret could not be inserted into a request. It must not be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InjectError {
-    #[error("the plan is for another request")]
+    #[error("cannot insert secrets: the plan was made for another request")]
     OtherRequest,
     #[error("the request changed after it was planned, so {name} cannot be added")]
     Changed { name: SecretName },
@@ -48,12 +48,12 @@ pub enum InjectError {
     NoToken { name: SecretName },
     #[error("the request cannot be signed with {name}")]
     SigV4 { name: SecretName, source: SigV4Error },
-    #[error("the body that {name} must be added to or sign is missing")]
+    #[error("the request body that {name} must be added to or must sign is missing")]
     NoBody { name: SecretName },
 }
 
 impl Vault {
-    /// Completes a request that was permitted, planned and recorded.
+    /// Inserts the planned secrets into a request that was permitted and recorded.
     pub fn inject(
         &self,
         permit: &Permit,
@@ -117,7 +117,7 @@ impl Vault {
     }
 }
 
-/// The injection of one secret into a request.
+/// The insertion of one secret into a request.
 struct Step<'a> {
     permit: &'a Permit,
     plan: &'a Plan,
@@ -245,7 +245,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Returns the value of the `Host` header.
+    /// Returns the value of the request's `Host` header.
     fn host(&self) -> String {
         let target = self.permit.target();
         match self.permit.port() {

@@ -19,15 +19,15 @@ pub enum JsonError {
     Twice,
 }
 
-/// A string in a JSON text.
+/// The position and content of a string in a JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Range of the string in the text, including the quotes.
+    /// The byte range of the string in the JSON text, including the quotes.
     pub(super) span: Range<usize>,
     pub(super) text: String,
 }
 
-/// Returns the string at a pointer (RFC 6901); `None` if there is no string.
+/// Returns the string at a JSON pointer (RFC 6901); `None` if there is no string.
 pub(super) fn find(json: &[u8], pointer: &str) -> Result<Option<Found>, JsonError> {
     let whole = std::str::from_utf8(json).map_err(|_| JsonError::Malformed)?;
     let mut at: &RawValue = serde_json::from_str(whole).map_err(|_| JsonError::Malformed)?;
@@ -44,14 +44,14 @@ pub(super) fn find(json: &[u8], pointer: &str) -> Result<Option<Found>, JsonErro
     Ok(Some(Found { span: start..start + at.get().len(), text }))
 }
 
-/// Returns the text with another string at the given position.
+/// Returns the JSON text with another string at the given position.
 pub(super) fn replace(json: &[u8], span: &Range<usize>, text: &str) -> Option<Vec<u8>> {
     let (before, after) = (json.get(..span.start)?, json.get(span.end..)?);
     let text = serde_json::to_string(text).ok()?;
     Some([before, text.as_bytes(), after].concat())
 }
 
-/// Returns the text with an empty string at the given position.
+/// Returns the JSON text with an empty string at the given position.
 pub(super) fn cut(json: &[u8], span: &Range<usize>) -> Option<Vec<u8>> {
     Some([json.get(..span.start)?, b"\"\"", json.get(span.end..)?].concat())
 }
@@ -73,7 +73,7 @@ fn child<'a>(parent: &'a RawValue, step: &str) -> Result<Option<&'a RawValue>, J
     }
 }
 
-/// Searches for one key of an object.
+/// Searches for one key of a JSON object.
 struct Member<'s>(&'s str);
 
 struct FoundMember<'a> {
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for Member<'_> {
     }
 }
 
-/// Searches for one element of an array.
+/// Searches for one element of a JSON array, by index.
 struct Element(usize);
 
 impl<'de> Visitor<'de> for Element {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn find_returns_the_string_at_a_pointer() {
+    fn find_returns_the_string_at_a_json_pointer() {
         check(r#"{"a":{"b":["x","y"]}}"#, "/a/b/1", Some("y"));
         check(r#" { "token" : "v" , "n": 1e400 } "#, "/token", Some("v"));
         check(r#"{"a/b":{"~":"v"}}"#, "/a~1b/~0", Some("v"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn replace_and_cut_change_only_the_string() {
+    fn json_replace_and_cut_change_only_the_string() {
         let json = br#"{ "z":12345678901234567890123, "a": "old" ,"f":1.10 }"#;
         let found = find(json, "/a").unwrap().unwrap();
         let new = replace(json, &found.span, "n\"e\\w").unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn replaced_string_is_found_again(key: String, old: String, new: String, other: String) {
+        fn replaced_json_string_is_found_again(key: String, old: String, new: String, other: String) {
             let json = serde_json::json!({ format!("x{key}"): [other, { "k": old }] }).to_string();
             let pointer = format!("/x{}/1/k", key.replace('~', "~0").replace('/', "~1"));
             let found = find(json.as_bytes(), &pointer).unwrap().unwrap();
@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn find_does_not_panic_on_random_bytes(json: Vec<u8>, pointer in "(/[a-z0-9~]{0,3}){0,4}") {
+        fn find_in_json_does_not_panic_on_random_bytes(json: Vec<u8>, pointer in "(/[a-z0-9~]{0,3}){0,4}") {
             find(&json, &pointer).ok();
         }
     }

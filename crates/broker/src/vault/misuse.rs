@@ -2,7 +2,7 @@
 
 use belljar_model::net::SecretName;
 
-/// Why a request is refused with an alarm; contains no value and no placeholder.
+/// The reason why a request is refused with an alarm; contains no value and no placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct Misuse {
@@ -13,17 +13,17 @@ pub struct Misuse {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MisuseKind {
-    /// A placeholder in plain HTTP.
+    /// The request has a placeholder, but is plain HTTP.
     PlainHttp,
-    /// A placeholder in a request to a host that its secret is not bound to.
+    /// The request has a placeholder, but goes to a host that its secret is not bound to.
     OtherHost,
-    /// A placeholder in a request that no rule adds its secret to.
+    /// The request has a placeholder, but no rule allows to insert its secret.
     NotGranted,
-    /// A placeholder outside the slots of its secret.
+    /// The request has a placeholder outside the slots of its secret.
     Elsewhere,
-    /// A duplicate placeholder, or a placeholder next to another credential.
+    /// The request has a placeholder twice, or next to another credential.
     Repeated,
-    /// Another credential in place of the operator's secret.
+    /// The request has another credential in place of the operator's secret.
     OwnCredential,
 }
 

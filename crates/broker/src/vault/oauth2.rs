@@ -28,20 +28,20 @@ use crate::record::Recorded;
 #[derive(Debug, Default)]
 pub(super) struct Token {
     state: Mutex<State>,
-    /// Held during a fetch, so that concurrent requests fetch one token.
+    /// A lock that is held during a fetch, so that concurrent requests fetch one token.
     fetch_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     access: Option<(Arc<Value>, SystemTime)>,
-    /// The newest refresh token, if the server issued a new one.
+    /// The newest refresh token, if the token server issued a new one.
     refresh: Option<Arc<Value>>,
-    /// When the token in the vault was set, in nanoseconds since 1970.
+    /// The time at which the token in the vault was stored, in nanoseconds since 1970.
     set_at: u64,
 }
 
-/// An access token that a recorded request needs. Holds the lock for fetching it.
+/// An access token that must be fetched for a recorded request. Holds the lock for fetching it.
 #[derive(Debug)]
 #[must_use]
 pub struct Due {
@@ -51,17 +51,17 @@ pub struct Due {
     _fetch_lock: OwnedMutexGuard<()>,
 }
 
-/// A sealed refresh token that replaces an older one.
+/// An encrypted refresh token that replaces an older one in the vault.
 #[derive(Debug)]
 pub struct Renewal {
     pub name: SecretName,
-    /// Contents of the sealed file.
+    /// The content of the file that holds the encrypted token.
     pub sealed: Vec<u8>,
-    /// When the token in the vault was set.
+    /// The time at which the replaced token in the vault was stored.
     pub replaces: u64,
 }
 
-/// The tokens that a server issued.
+/// The tokens that a token server issued.
 #[derive(Debug)]
 pub(super) struct IssuedTokens {
     access: Arc<Value>,
@@ -70,8 +70,8 @@ pub(super) struct IssuedTokens {
     pub(super) refresh: Option<Arc<Value>>,
 }
 
-/// A request to a token server: a `POST` over verified TLS to this server only. Redirects are not
-/// followed.
+/// A `POST` request to an OAuth token server, sent over verified TLS to this server only. Redirects
+/// are not followed.
 pub struct TokenRequest {
     pub name: SecretName,
     pub url: TokenUrl,
@@ -85,7 +85,7 @@ pub struct Fetched {
     pub body: Zeroizing<Vec<u8>>,
 }
 
-/// Why there is no access token.
+/// The reason why an access token could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
     #[error("cannot fetch an access token for {name}")]
@@ -104,15 +104,16 @@ pub enum RefreshError {
     Request { name: SecretName },
 }
 
-/// The error code of the server, if it is safe to display.
+/// The error code of the token server, if it is safe to display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason(Option<String>);
 
-/// A token is renewed this long before it expires, so that it does not expire in transit.
+/// The time before its expiry at which an access token is renewed, so that it does not expire in
+/// transit.
 const MARGIN: Duration = Duration::from_secs(60);
-/// Assumed lifetime of a token if the server reports none.
+/// The assumed lifetime of an access token if the server reports none.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
-/// Maximum lifetime of a token, whatever lifetime the server reports.
+/// The maximum lifetime of an access token, whatever lifetime the server reports.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 impl Vault {
@@ -139,8 +140,9 @@ impl Vault {
         Ok(())
     }
 
-    /// Fetches an access token. `fetch` sends the request. `keep` stores a new refresh token, if it
-    /// could be sealed, and returns whether it is stored. Only then can the access token be used.
+    /// Fetches an access token from the token server and stores a renewed refresh token. `fetch`
+    /// sends the request. `keep` stores a new refresh token, if it could be sealed, and returns
+    /// whether it is stored. Only then can the access token be used.
     pub async fn fetch<F, A, E, K, B>(
         &self,
         due: Due,
@@ -172,7 +174,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Seals a refresh token that replaces the one in the vault; returns it with its time.
+    /// Encrypts a refresh token that replaces the one in the vault; returns it with its time.
     fn seal(&self, secret: &Secret, value: &Value, now: SystemTime) -> Option<(u64, Renewal)> {
         let name = secret.decl.name.clone();
         let replaces = secret.token.state().set_at;
@@ -183,7 +185,7 @@ impl Vault {
         Some((set_at, Renewal { name, sealed, replaces }))
     }
 
-    /// Returns the secret of a use whose value must be fetched.
+    /// Returns the secret whose access token must be fetched for this use, if any.
     fn fetched(&self, used: &Use) -> Option<&Secret> {
         let secret = self.secrets.get(used.secret)?;
         let is_own = matches!((&used.meaning, &used.place), (Meaning::Own, Place::Slot(..)));
@@ -199,7 +201,7 @@ impl Token {
         (now < *until).then(|| Arc::clone(token))
     }
 
-    /// Sets when the refresh token in the vault was set.
+    /// Sets the time at which the refresh token in the vault was stored.
     pub(super) fn set_at(&self, at: u64) {
         self.state().set_at = at;
     }
@@ -220,7 +222,7 @@ impl Due {
 }
 
 impl Secret {
-    /// Returns whether the server can replace the refresh token.
+    /// Returns whether the token server can replace the refresh token.
     pub(super) fn is_renewed(&self) -> bool {
         matches!(self.decl.kind, SecretKind::OAuth2 { grant: Grant::RefreshToken, .. })
     }
@@ -307,8 +309,8 @@ impl Secret {
     }
 }
 
-/// A successful response (RFC 6749 §5.1). Tokens are visible ASCII (appendix A.12), so one with an
-/// escape is refused.
+/// A successful response of a token server (RFC 6749 §5.1). Tokens are visible ASCII (appendix
+/// A.12), so one with an escape is refused.
 #[derive(Deserialize)]
 struct Answer<'a> {
     access_token: &'a str,
@@ -317,7 +319,7 @@ struct Answer<'a> {
     refresh_token: Option<&'a str>,
 }
 
-/// A number of seconds, which some servers write as a string.
+/// A number of seconds in JSON, which some servers write as a string.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Seconds {
@@ -367,7 +369,7 @@ impl fmt::Debug for Fetched {
     }
 }
 
-/// The body of a token request, as a form or a JSON object; wiped when dropped.
+/// The body of a token request, as a form or a JSON object; its memory is wiped when dropped.
 struct Form {
     text: Zeroizing<String>,
     body: TokenBody,
@@ -405,7 +407,7 @@ impl Form {
         }
     }
 
-    /// Appends the contents of a JSON string; invalid UTF-8 is replaced.
+    /// Appends a value as the content of a JSON string; invalid UTF-8 is replaced.
     fn add_json(&mut self, value: &[u8]) {
         for c in String::from_utf8_lossy(value).chars() {
             match c {
@@ -424,7 +426,8 @@ impl Form {
     }
 }
 
-/// Returns the Basic credentials; both parts are form-encoded first (RFC 6749 §2.3.1).
+/// Returns the Basic credentials of an OAuth client; both parts are form-encoded first (RFC 6749
+/// §2.3.1).
 fn basic(id: &str, secret: &[u8]) -> Option<HeaderValue> {
     let mut text = Zeroizing::new(String::new());
     encode(id.as_bytes(), RESERVED, &mut text);

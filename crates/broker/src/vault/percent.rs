@@ -2,14 +2,15 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
-/// All bytes except the unreserved ones (RFC 3986 §2.3).
+/// The bytes that must be percent-encoded: all except the unreserved ones (RFC 3986 §2.3).
 pub(super) const RESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// All bytes except the unreserved ones and the slash, for a whole path.
+/// The bytes that must be percent-encoded in a whole path: all except the unreserved ones and the
+/// slash.
 pub(super) const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
-/// Appends the bytes, with those of the set encoded as `%XX`.
+/// Appends bytes to a text, with those of the set encoded as `%XX`.
 pub(super) fn encode(bytes: &[u8], set: &'static AsciiSet, into: &mut String) {
     into.extend(percent_encode(bytes, set));
 }
@@ -26,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decode_keeps_invalid_escapes() {
+    fn percent_decode_keeps_invalid_escapes() {
         assert_eq!(decode(b"a%20b%2Fc%2fd"), b"a b/c/d");
         assert_eq!(decode(b"100%"), b"100%");
         assert_eq!(decode(b"100%4"), b"100%4");
@@ -35,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn encode_escapes_all_reserved_bytes_in_upper_case() {
+    fn percent_encode_escapes_all_reserved_bytes_in_upper_case() {
         let encoded = |set| {
             let mut text = String::new();
             encode(b"aZ09-._~/ *+%\0\x7f\xff", set, &mut text);
@@ -47,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_reverses_encode(bytes: Vec<u8>) {
+        fn percent_decode_reverses_encode(bytes: Vec<u8>) {
             let mut text = String::new();
             encode(&bytes, RESERVED, &mut text);
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte)));

@@ -4,7 +4,8 @@ use belljar_model::net::{Shape, ShapePart};
 
 /// Letters and digits, which need no escape in a header, a query, a JSON string or a shell.
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-/// The largest multiple of 62 in a byte; larger bytes would make some letters more likely.
+/// The largest multiple of 62 in a byte; larger random bytes are skipped, so that all letters are
+/// equally likely.
 const UNBIASED: u8 = 248;
 
 /// The system's random number generator failed.
@@ -12,15 +13,15 @@ const UNBIASED: u8 = 248;
 #[error("the random number generator of the system failed")]
 pub struct NoRandom;
 
-/// A source of random bytes.
+/// A function that fills a buffer with random bytes.
 pub(super) type Random = fn(&mut [u8]) -> Result<(), NoRandom>;
 
-/// Fills the bytes from the random number generator of the system.
+/// Fills a buffer from the random number generator of the system.
 pub(super) fn system(bytes: &mut [u8]) -> Result<(), NoRandom> {
     aws_lc_rs::rand::fill(bytes).map_err(|_| NoRandom)
 }
 
-/// Creates a random text in this shape.
+/// Creates a random placeholder of this format.
 pub(super) fn mint(shape: &Shape, random: Random) -> Result<String, NoRandom> {
     let mut text = String::with_capacity(shape.len());
     for part in shape.parts() {
@@ -76,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn mint_fails_without_random_bytes() {
+    fn mint_returns_an_error_if_no_random_bytes_are_available() {
         let shape = "bj_{40}".parse().unwrap();
         assert_eq!(mint(&shape, |_| Err(NoRandom)), Err(NoRandom));
     }
 
     proptest! {
         #[test]
-        fn placeholder_matches_its_shape(
+        fn placeholder_has_the_declared_format(
             before in "[A-Za-z0-9_-]{0,9}", one in 1_usize..60, between in "[._-]{1,5}", two in 20_usize..99,
         ) {
             let text = of(&format!("{before}{{{one}}}{between}{{{two}}}"));

@@ -11,13 +11,15 @@ use belljar_model::net::Shape;
 /// What a placeholder represents.
 #[derive(Debug, Clone)]
 pub(super) enum Meaning {
-    /// The value of its secret: a token, or the access token that was fetched with it.
+    /// The placeholder represents the value of its secret: a token, or the access token that was
+    /// fetched with it.
     Own,
-    /// A token that was captured from a response.
+    /// The placeholder represents a token that was captured from a response.
     Captured(Arc<Value>),
-    /// The access key id of an AWS key pair.
+    /// The placeholder represents the access key id of an AWS key pair.
     AccessId,
-    /// A signing key, which is never sent; its placeholder must not appear in a request.
+    /// The placeholder represents a signing key, which is never sent, so it must not appear in a
+    /// request.
     Key,
 }
 
@@ -25,12 +27,12 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone)]
 pub(super) struct Placeholder {
     pub(super) text: String,
-    /// Index of its secret in the vault.
+    /// The index of the placeholder's secret in the vault.
     pub(super) secret: usize,
     pub(super) meaning: Meaning,
 }
 
-/// A snapshot of all placeholders of a box.
+/// All placeholders of a box at one point in time.
 #[derive(Debug)]
 pub(super) struct PlaceholderSet {
     all: Vec<Placeholder>,
@@ -38,8 +40,8 @@ pub(super) struct PlaceholderSet {
     finder: Finder,
 }
 
-/// Maximum number of captured tokens per secret. The oldest is forgotten, and its placeholder
-/// becomes useless.
+/// The maximum number of captured tokens that are kept per secret. The oldest is forgotten, and its
+/// placeholder becomes useless.
 pub(super) const MAX_CAPTURED: usize = 16;
 
 impl PlaceholderSet {
@@ -65,7 +67,7 @@ impl PlaceholderSet {
         &self.all
     }
 
-    /// Returns a copy with one more captured token.
+    /// Returns a copy of the set with one more captured token.
     pub(super) fn with(&self, new: Placeholder, names: &[String]) -> Self {
         let is_old = |it: &Placeholder| {
             it.secret == new.secret && matches!(it.meaning, Meaning::Captured(_))
@@ -80,7 +82,7 @@ impl PlaceholderSet {
         Self::new(all, names)
     }
 
-    /// Creates a random text that is not yet used as a placeholder.
+    /// Creates a random placeholder that is not used yet.
     pub(super) fn mint(&self, shape: &Shape, random: Random) -> Result<String, NoRandom> {
         loop {
             let text = placeholder::mint(shape, random)?;

@@ -25,35 +25,35 @@ use super::{Secret, Vault};
 use crate::rules::Permit;
 use crate::target::CanonicalPath;
 
-/// Maximum size of a body that must be buffered.
+/// The maximum size of a request body that must be buffered.
 pub const MAX_BUFFERED: usize = 16 << 20;
 
-/// Which secrets go where in one request. Created by [`Vault::plan`], consumed by
-/// [`Vault::inject`].
+/// The secrets that are inserted into one request, and where. Created by [`Vault::plan`], consumed
+/// by [`Vault::inject`].
 #[derive(Debug)]
 #[must_use]
 pub struct Plan {
     pub(super) target: Target,
     pub(super) now: SystemTime,
     pub(super) uses: Vec<Use>,
-    /// Slots in the body that were not checked yet.
+    /// The slots in the body that were not checked yet.
     unseen: Vec<(usize, String)>,
     body: BodyNeed,
-    /// The placeholders at the time of planning; later ones can differ.
+    /// The placeholders of the box at the time of planning; later ones can differ.
     pub(super) placeholders: Arc<PlaceholderSet>,
 }
 
 /// How the body of a request must be handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyNeed {
-    /// Streamed, while a guard searches for placeholders.
+    /// The body is streamed, while a guard searches it for placeholders.
     Guard,
-    /// Collected, at most [`MAX_BUFFERED`] bytes, and passed to [`Vault::plan_body`] and
-    /// [`Vault::inject`].
+    /// The body must be collected, at most [`MAX_BUFFERED`] bytes, and passed to
+    /// [`Vault::plan_body`] and [`Vault::inject`].
     Buffer,
 }
 
-/// The use of one secret in one place.
+/// The use of one secret at one place of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Use {
     pub(super) secret: usize,
@@ -68,15 +68,15 @@ pub(super) enum Place {
     Hmac,
 }
 
-/// A secret and its slot, for the ledger.
+/// The name of a used secret and its slot in the request, for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {
     pub name: SecretName,
-    /// The slot as in a declaration, or `sigv4`, or `hmac:HEADER`.
+    /// The slot of the secret as in its declaration, or `sigv4`, or `hmac:HEADER`.
     pub slot: String,
 }
 
-/// Headers that usually carry credentials; a request with a secret of the operator cannot carry
+/// The headers that usually carry credentials; a request with a secret of the operator cannot carry
 /// others (A20).
 const CREDENTIALS: [&str; 9] = [
     "api-key",
@@ -89,7 +89,7 @@ const CREDENTIALS: [&str; 9] = [
     "x-auth-token",
     "x-goog-api-key",
 ];
-/// Query parameters that usually carry credentials.
+/// The query parameters that usually carry credentials.
 const CREDENTIAL_PARAMETERS: [&str; 7] = [
     "access_token",
     "api_key",
@@ -113,7 +113,7 @@ impl Plan {
         self.body
     }
 
-    /// Returns whether no secret is added.
+    /// Returns whether no secret is inserted into the request.
     pub fn is_empty(&self) -> bool {
         self.uses.is_empty()
     }
@@ -134,7 +134,7 @@ impl Place {
 }
 
 impl Vault {
-    /// Plans the secrets of a permitted request by its head.
+    /// Determines the secrets to insert into a permitted request by its head.
     pub fn plan(&self, permit: &Permit, parts: &Parts, now: SystemTime) -> Result<Plan, Misuse> {
         let placeholders = self.placeholder_set();
         let search = Search { vault: self, placeholders: &placeholders, permit, parts };
@@ -150,7 +150,7 @@ impl Vault {
         Ok(Plan { target, now, uses, unseen, body, placeholders })
     }
 
-    /// Plans the secrets in the body of a request, if the plan requires a buffered body.
+    /// Determines the secrets to insert into a buffered request body.
     pub fn plan_body(
         &self,
         permit: &Permit,
@@ -221,7 +221,7 @@ impl<'a> Search<'a> {
         Ok(Some(Use { secret: found.secret, meaning: found.meaning.clone(), place }))
     }
 
-    /// Returns the use for an AWS signature that was made with a placeholder.
+    /// Returns the use of an AWS key pair if the request was signed with its placeholder.
     fn aws(&self, name: &HeaderName, value: &HeaderValue) -> Result<Option<Use>, Misuse> {
         let claim = value.to_str().ok().and_then(sigv4::Claim::parse);
         let Some(claim) = claim.filter(|_| name == AUTHORIZATION) else { return Ok(None) };
@@ -257,7 +257,8 @@ impl<'a> Search<'a> {
         Ok(uses)
     }
 
-    /// Checks the rest of the head: the path, names, and the query as a whole.
+    /// Returns an error if a placeholder is elsewhere in the head: in the path, in names, or across
+    /// the query.
     fn check_rest(&self, uses: &[Use]) -> Result<(), Misuse> {
         let uri = &self.parts.uri;
         self.refuse_placeholder(uri.path().as_bytes(), || "the path".to_owned())?;
@@ -280,7 +281,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Checks that each slot contains one credential only (B02).
+    /// Returns an error if a slot of the request contains more than one credential (B02).
     fn check_unique(&self, uses: &[Use]) -> Result<(), Misuse> {
         for used in uses {
             let Some(secret) = self.vault.secrets.get(used.secret) else { continue };
@@ -307,8 +308,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Refuses other credentials in a request to the host of a secret (A20). An agent with a key of
-    /// its own could send data to its own account.
+    /// Returns an error if a request to the host of a secret carries other credentials (A20). An
+    /// agent with a key of its own could send data to its own account.
     fn check_other_credentials(&self, uses: &[Use]) -> Result<(), Misuse> {
         let Some(first) = self.granted_secrets().next() else { return Ok(()) };
         let is_used = |name: &str| {
@@ -355,7 +356,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Returns the HMAC signatures of secrets that cover this request.
+    /// Returns the HMAC signatures that must be added to this request.
     fn signatures(&self) -> Vec<Use> {
         let indexed = self.vault.secrets.iter().enumerate();
         let hmac = indexed.filter(|(_, secret)| {
@@ -365,7 +366,7 @@ impl<'a> Search<'a> {
         hmac.map(used).collect()
     }
 
-    /// Returns the body slots of secrets that this request can carry.
+    /// Returns the slots in the body of this request, each with the index of its secret.
     fn body_slots(&self) -> Vec<(usize, String)> {
         let mut slots = Vec::new();
         for (at, secret) in self.vault.secrets.iter().enumerate() {
@@ -394,7 +395,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the use for a slot in a buffered body.
+    /// Returns the use of a secret in a slot of a buffered body, if its placeholder is there.
     fn in_body(&self, at: usize, pointer: &str, body: &[u8]) -> Result<Option<Use>, Misuse> {
         let Some(secret) = self.vault.secrets.get(at) else { return Ok(None) };
         let found = match json::find(body, pointer) {
@@ -431,7 +432,7 @@ impl<'a> Search<'a> {
         self.vault.secrets.iter().filter(granted)
     }
 
-    /// Checks whether this request can carry a secret.
+    /// Returns an error if this request cannot carry the secret.
     fn granted(&self, secret: &Secret) -> Result<(), Misuse> {
         let decl = &secret.decl;
         let (name, target) = (&decl.name, self.permit.target());
@@ -471,7 +472,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Refuses bytes that contain a placeholder in any encoding.
+    /// Returns an error if the bytes contain a placeholder in any encoding.
     fn refuse_placeholder(&self, bytes: &[u8], place: impl Fn() -> String) -> Result<(), Misuse> {
         match self.placeholders.finder().text(bytes) {
             Some(name) => Err(self.found(name, &place())),
@@ -479,7 +480,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the misuse for a placeholder that was found outside all slots.
+    /// Returns the error for a placeholder that was found outside all slots.
     fn found(&self, name: &str, place: &str) -> Misuse {
         match self.vault.secrets.iter().find(|secret| secret.decl.name.as_str() == name) {
             Some(secret) => self.misplaced(secret, place),
@@ -502,7 +503,7 @@ impl<'a> Search<'a> {
 }
 
 impl Meaning {
-    /// Returns whether a value replaces the placeholder in a request.
+    /// Returns whether the placeholder is replaced by a value in the request.
     const fn is_sent(&self) -> bool {
         match self {
             Self::Own | Self::Captured(_) => true,
@@ -515,7 +516,7 @@ fn misuse(kind: MisuseKind, secret: &Secret, detail: String) -> Misuse {
     Misuse { kind, secret: secret.decl.name.clone(), detail }
 }
 
-/// Returns whether a header matches a slot.
+/// Returns whether a header of the request is this slot.
 fn is_slot(slot: &Slot, name: &HeaderName, form: &Form) -> bool {
     match slot {
         Slot::Header(slot) => slot == name.as_str() && (!form.is_basic() || *name == AUTHORIZATION),
@@ -524,8 +525,8 @@ fn is_slot(slot: &Slot, name: &HeaderName, form: &Form) -> bool {
     }
 }
 
-/// Returns whether the body is uncompressed JSON. A compressed body has no slots, and is searched
-/// as it is.
+/// Returns whether the request body is uncompressed JSON. A compressed body has no slots, and is
+/// searched as it is.
 fn is_json(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -533,7 +534,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     (kind == "application/json" || kind.ends_with("+json")) && !packed
 }
 
-/// Returns the names of the used secrets, for the meter.
+/// Returns the names of the used secrets, whose budgets are charged.
 pub(super) fn names(vault: &Vault, uses: Vec<Use>) -> BTreeSet<SecretName> {
     let of = |used: Use| Some(vault.secrets.get(used.secret)?.decl.name.clone());
     uses.into_iter().filter_map(of).collect()

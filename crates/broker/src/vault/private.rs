@@ -7,11 +7,11 @@ use std::os::unix::fs::MetadataExt as _;
 /// Why a file is not private to the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
-    #[error("cannot read its owner and mode")]
+    #[error("cannot read the owner and mode of the file")]
     Look { source: io::Error },
-    #[error("is not a regular file")]
+    #[error("the file is not a regular file")]
     NotAFile,
-    #[error("belongs to user {owner}, not to you")]
+    #[error("the file belongs to user {owner}, not to you")]
     Owner { owner: u32 },
     #[error(
         "is accessible to other users (mode {mode:03o}); run `chmod 600` on it, and replace the secrets in it"
@@ -19,7 +19,8 @@ pub enum NotPrivate {
     Mode { mode: u32 },
 }
 
-/// Refuses a file that is not a regular file of the current user, or that other users can access.
+/// Returns an error for a file that is not a regular file of the current user, or that other users
+/// can access.
 pub(super) fn check(file: &File) -> Result<(), NotPrivate> {
     let meta = file.metadata().map_err(|source| NotPrivate::Look { source })?;
     if !meta.is_file() {
@@ -28,7 +29,8 @@ pub(super) fn check(file: &File) -> Result<(), NotPrivate> {
     check_owner_and_mode(meta.uid(), rustix::process::geteuid().as_raw(), meta.mode())
 }
 
-/// Refuses an owner other than the user, and modes that give access to other users.
+/// Returns an error for an owner other than the user, and for modes that give access to other
+/// users.
 pub(super) fn check_owner_and_mode(owner: u32, user: u32, mode: u32) -> Result<(), NotPrivate> {
     if owner != user {
         return Err(NotPrivate::Owner { owner });

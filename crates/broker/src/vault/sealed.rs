@@ -31,28 +31,29 @@ const VERSION: u8 = 1;
 const TAG: usize = 16;
 const KEY: usize = 32;
 const KEY_ID: usize = 8;
-/// Maximum size of a sealed file.
+/// The maximum size of a file with an encrypted secret.
 pub(super) const MAX_FILE: u64 = (MAX_VALUE as u64) + 1024;
-/// Minimum size of a key from a command; shorter output is a mistake or could be guessed.
+/// The minimum length of a vault key from a command; shorter output is a mistake or could be
+/// guessed.
 const MIN_COMMAND_KEY: usize = 32;
 const MAX_COMMAND_KEY: usize = 4096;
 
-/// The key that seals all secrets of one vault. Wiped when dropped.
+/// The key that encrypts all secrets of one vault. Wiped when dropped.
 pub struct Key {
     bytes: Zeroizing<[u8; KEY]>,
     id: [u8; KEY_ID],
 }
 
-/// The source of a key, whose bytes are read from a descriptor.
+/// The source of a vault key, whose bytes are read from a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum KeySource {
-    /// The file `key` of the vault.
+    /// The vault key is in the file `key` of the vault.
     File,
-    /// The output of the operator's `key-command`.
+    /// The vault key is the output of the operator's `key-command`.
     Command,
 }
 
-/// Why the key of the vault cannot be read.
+/// The reason why the key of the vault cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("cannot read the key of the vault")]
@@ -73,7 +74,7 @@ pub enum KeyError {
     Derive,
 }
 
-/// Why a sealed file cannot be opened.
+/// The reason why a secret's file cannot be decrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum UnsealError {
     #[error("cannot read the sealed secret {name}")]
@@ -96,7 +97,7 @@ pub enum UnsealError {
     Value { name: SecretName, source: ValueError },
 }
 
-/// The unencrypted part of a sealed file. It is not authenticated before the file is unsealed.
+/// The unencrypted part of a secret's file. It is not authenticated before the file is unsealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub name: SecretName,
@@ -105,7 +106,7 @@ pub struct Header {
     key: [u8; KEY_ID],
 }
 
-/// A secret that was unsealed.
+/// A decrypted secret with the time at which it was stored.
 #[derive(Debug)]
 pub struct Unsealed {
     pub value: Value,
@@ -114,21 +115,21 @@ pub struct Unsealed {
 }
 
 impl Header {
-    /// Returns whether this is the same secret as `old`, sealed later with the same key.
+    /// Returns whether this file holds the same secret as `old`, stored later with the same key.
     pub(super) fn follows(&self, old: &Self) -> bool {
         self.name == old.name && self.key == old.key && self.set_at > old.set_at
     }
 }
 
 impl Key {
-    /// Generates a random key.
+    /// Generates a random vault key.
     pub(super) fn generate() -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; KEY]);
         aws_lc_rs::rand::fill(bytes.as_mut_slice()).map_err(|_| KeyError::Derive)?;
         Self::of(bytes)
     }
 
-    /// Reads a key from its source.
+    /// Reads a vault key from its source.
     pub fn read(source: KeySource, from: &File) -> Result<Self, KeyError> {
         match source {
             KeySource::File => Self::from_file(from),
@@ -151,7 +152,7 @@ impl Key {
         }
     }
 
-    /// Derives a key from any text of sufficient length, because keyrings store text.
+    /// Derives a vault key from the output of a command, because keyrings store text.
     fn from_command(mut output: &File) -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new(vec![0; MAX_COMMAND_KEY + 2]);
         let length = read_up_to(&mut output, &mut bytes);
@@ -193,7 +194,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Returns the contents of a sealed file; `None` only if the random number generator fails.
+/// Encrypts a secret and returns the content of its file; `None` only if the random number
+/// generator fails.
 pub fn seal(key: &Key, name: &SecretName, value: &Value, set_at: u64) -> Option<Vec<u8>> {
     let name = name.as_str().as_bytes();
     let mut sealed = Vec::with_capacity(64 + name.len() + value.expose().len());
@@ -213,7 +215,7 @@ pub fn seal(key: &Key, name: &SecretName, value: &Value, set_at: u64) -> Option<
     Some(sealed)
 }
 
-/// Opens the secret `name` from its file.
+/// Decrypts the secret `name` from its file.
 pub fn unseal(key: &Key, name: &SecretName, mut file: &File) -> Result<Unsealed, UnsealError> {
     private::check(file)
         .map_err(|source| UnsealError::NotPrivate { name: name.clone(), source })?;
@@ -223,7 +225,7 @@ pub fn unseal(key: &Key, name: &SecretName, mut file: &File) -> Result<Unsealed,
     open(key, name, &mut bytes)
 }
 
-/// Opens the secret `name` from the contents of its file, which are overwritten.
+/// Decrypts the secret `name` from the content of its file, which is overwritten.
 pub(super) fn open(key: &Key, name: &SecretName, file: &mut [u8]) -> Result<Unsealed, UnsealError> {
     let (header, length) = parse(name, file)?;
     if header.name != *name {
@@ -243,7 +245,7 @@ pub(super) fn open(key: &Key, name: &SecretName, file: &mut [u8]) -> Result<Unse
     Ok(Unsealed { value, set_at: header.set_at })
 }
 
-/// Parses the header of a file; `name` is the expected secret, for error messages.
+/// Parses the header of a secret's file; `name` is the expected secret, for error messages.
 pub(super) fn parse(name: &SecretName, file: &[u8]) -> Result<(Header, usize), UnsealError> {
     let version = file.strip_prefix(MAGIC).and_then(|rest| rest.first().copied());
     match version {
@@ -265,7 +267,7 @@ fn fields(file: &[u8]) -> Option<(Header, usize)> {
     Some((header, file.len().checked_sub(content.len())?))
 }
 
-/// Output length of HKDF in bytes.
+/// The output length of the key derivation (HKDF) in bytes.
 struct Length(usize);
 
 impl KeyType for Length {

@@ -12,10 +12,11 @@ use belljar_model::net::Target;
 use super::value::Value;
 use crate::scrub::Scrubber;
 
-/// Maximum number of tokens remembered per host, besides the secrets; the oldest is dropped first.
+/// The maximum number of tokens remembered per host, besides the secrets; the oldest is dropped
+/// first.
 const MAX_TOKENS: usize = 16;
 
-/// A value that was sent to a host or received from it.
+/// A value that was sent to a host or received from it, and must be removed from responses.
 #[derive(Debug, Clone)]
 pub(super) struct SentValue {
     pub(super) name: String,
@@ -23,12 +24,13 @@ pub(super) struct SentValue {
     pub(super) kind: Lifetime,
 }
 
-/// How long a value is remembered.
+/// How long the broker remembers a value that it removes from responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime {
-    /// As long as the box exists; a box must not be able to make the broker forget a secret.
+    /// The value is remembered as long as the box exists, so that the box cannot make the broker
+    /// forget a secret.
     Secret,
-    /// Until newer tokens replace it.
+    /// The value is remembered until newer tokens replace it.
     Token,
 }
 
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn b04_many_tokens_are_bounded_and_do_not_evict_secrets() {
+    fn b04_remembered_tokens_are_bounded_and_do_not_evict_secrets() {
         let sent = Sent::default();
         let host = "one.example.com".parse().unwrap();
         sent.add(&host, values(&[("canary-secret", Lifetime::Secret)]));

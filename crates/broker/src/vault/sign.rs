@@ -11,7 +11,7 @@ use jiff::Timestamp;
 /// A time in the formats of AWS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Date and time, such as `20150830T123600Z`.
+    /// The date and time, such as `20150830T123600Z`.
     pub(super) time: String,
 }
 

@@ -8,37 +8,37 @@ use zeroize::Zeroizing;
 
 use super::percent::{RESERVED, decode, encode};
 
-/// The form of a placeholder in a header.
+/// The form in which a header contains a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The placeholder alone.
+    /// The header contains only the placeholder.
     Bare,
-    /// A scheme and the placeholder: `Bearer PLACEHOLDER`, `token PLACEHOLDER`.
+    /// The header contains a scheme and the placeholder: `Bearer PLACEHOLDER`, `token PLACEHOLDER`.
     Scheme(String),
-    /// The user of Basic authentication: `Basic base64(PLACEHOLDER:other)`.
+    /// The placeholder is the user of Basic authentication: `Basic base64(PLACEHOLDER:other)`.
     BasicUser { password: String },
-    /// The password of Basic authentication: `Basic base64(other:PLACEHOLDER)`.
+    /// The placeholder is the password of Basic authentication: `Basic base64(other:PLACEHOLDER)`.
     BasicPassword { user: String },
 }
 
-/// The place where a value is inserted.
+/// The place of a request where a secret's value is inserted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Spot {
     Header {
         name: HeaderName,
         form: Form,
     },
-    /// The value of a query parameter.
+    /// The value is inserted as a query parameter.
     Query {
         name: String,
     },
-    /// A string in a JSON body.
+    /// The value is inserted as a string of the JSON body.
     Json {
         pointer: String,
     },
 }
 
-/// Longest scheme name before a credential.
+/// The maximum length of an authentication scheme name before a credential.
 const MAX_SCHEME: usize = 32;
 
 impl Form {
@@ -49,7 +49,7 @@ impl Form {
         }
     }
 
-    /// Returns the rest of the header besides the placeholder.
+    /// Returns the part of the header that is not the placeholder.
     pub(super) fn rest(&self) -> &str {
         match self {
             Self::Bare => "",
@@ -59,8 +59,8 @@ impl Form {
         }
     }
 
-    /// Returns the header with the value in place of the placeholder; `None` if the value is
-    /// invalid there.
+    /// Returns the header with a value in place of the placeholder; `None` if the value is invalid
+    /// there.
     pub(super) fn fill(&self, value: &[u8]) -> Option<HeaderValue> {
         let joined = |parts: &[&[u8]]| Zeroizing::new(parts.concat());
         let basic = |text: &[u8]| {
@@ -82,7 +82,7 @@ impl Form {
     }
 }
 
-/// Parses a header; returns the form and the result of `known` for the first known text in it.
+/// Finds a known text in a header; returns its form and the result of `known` for it.
 pub(super) fn in_header<T>(
     value: &HeaderValue,
     known: impl Fn(&str) -> Option<T>,
@@ -114,18 +114,18 @@ fn basic(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Returns the query parameters in their encoded form.
+/// Returns the query parameters of a URI in their encoded form.
 pub(super) fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// Returns a parameter in its decoded form.
+/// Returns a query parameter in its decoded form.
 pub(super) fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&decode(text.as_bytes())).into_owned()
 }
 
-/// Returns the URI with another value of one parameter.
+/// Returns the URI with another value of one query parameter.
 pub(super) fn with_parameter(uri: &Uri, name: &str, value: &[u8]) -> Option<Uri> {
     let query = uri.query()?;
     let mut encoded = Zeroizing::new(String::new());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_header_forms_are_not_recognized() {
+    fn header_with_text_around_a_placeholder_is_not_recognized() {
         for text in [
             "",
             "Bearer",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn with_parameter_replaces_and_encodes_one_value() {
+    fn with_parameter_replaces_and_encodes_one_query_value() {
         let uri: Uri = "https://a.example/p?x=1&key=old&y=%20&z".parse().unwrap();
         let new = with_parameter(&uri, "key", b"a&b=c d/\xfc").unwrap();
         assert_eq!(new, "https://a.example/p?x=1&key=a%26b%3Dc%20d%2F%FC&y=%20&z");

@@ -27,25 +27,27 @@ const DIR: &str = "vault";
 const KEY: &str = "key";
 const NEW: &str = ".new";
 const SEALED: &str = ".sealed";
-/// Number of bytes that contain every possible header.
+/// The number of bytes at the start of a secret's file that contain every possible header.
 const HEAD: u64 = 512;
 
-/// The vault of a state directory.
+/// The vault files in a state directory.
 #[derive(Debug)]
 pub struct Store {
     dir: OwnedFd,
     path: PathBuf,
 }
 
-/// A secret in the vault. The time is not authenticated before the secret is unsealed.
+/// A secret in the vault, as listed: its name and the time at which it was stored. The time is not
+/// authenticated before the secret is unsealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub name: SecretName,
-    /// Time of sealing, in nanoseconds since 1970; `None` if the file is damaged.
+    /// The time at which the secret was stored, in nanoseconds since 1970; `None` if the file is
+    /// damaged.
     pub set_at: Option<u64>,
 }
 
-/// An error of the vault's files.
+/// An error of reading or writing the files of the vault.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot {doing} {}", path.display())]
@@ -61,13 +63,13 @@ pub enum StoreError {
     KeyGone { path: PathBuf, names: Vec<String> },
     #[error("the random number generator of the system failed")]
     Random,
-    #[error("{name} was set again or removed in the meantime")]
+    #[error("the secret {name} was set again or removed in the meantime")]
     Overtaken { name: SecretName },
-    #[error("the new sealed file is not a successor of {name}")]
+    #[error("the new file of secret {name} is not a successor of the stored one")]
     NoSuccessor { name: SecretName },
 }
 
-/// A sealed secret that is on disk but not yet in force. Dropping it removes the file.
+/// An encrypted secret that is on disk but not yet in force. Dropping it removes the file.
 #[derive(Debug)]
 #[must_use]
 pub struct Prepared<'a> {
@@ -77,7 +79,7 @@ pub struct Prepared<'a> {
     is_placed: bool,
 }
 
-/// The lock on the vault's directory.
+/// A lock on the vault's directory.
 #[derive(Debug)]
 struct VaultLock(#[expect(dead_code, reason = "closing the descriptor releases the lock")] OwnedFd);
 
@@ -112,7 +114,7 @@ impl Store {
         Self::open(home)?.ok_or_else(missing)
     }
 
-    /// Lists all secrets, sorted by name.
+    /// Lists all secrets of the vault, sorted by name.
     pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
         let failed = |errno| file("list", &self.path, errno);
         let mut stored = Vec::new();
@@ -140,17 +142,18 @@ impl Store {
         Ok(sealed::parse(name, &head).ok().map(|(header, _)| header))
     }
 
-    /// Opens the sealed file of a secret.
+    /// Opens the file of an encrypted secret, if it exists.
     pub fn file(&self, name: &SecretName) -> Result<Option<File>, StoreError> {
         self.read(&file_of(name))
     }
 
-    /// Opens the key file, if it exists.
+    /// Opens the key file of the vault, if it exists.
     pub fn key_file(&self) -> Result<Option<File>, StoreError> {
         self.read(KEY)
     }
 
-    /// Returns the key of the key file. Creates the key if the vault contains no secret yet.
+    /// Returns the vault key that the key file contains. Creates the key if the vault contains no
+    /// secret yet.
     pub fn key(&self) -> Result<Key, StoreError> {
         let _lock = self.lock()?;
         if let Some(found) = self.key_file()? {
@@ -167,7 +170,7 @@ impl Store {
         Ok(key)
     }
 
-    /// Seals a value and writes it to disk, next to the file that stays in force until
+    /// Encrypts a value and writes it to disk; the old file stays in force until
     /// [`Prepared::place`].
     pub fn prepare(
         &self,
@@ -182,7 +185,8 @@ impl Store {
         Ok(Prepared { store: self, _lock: lock, name: name.clone(), is_placed: false })
     }
 
-    /// Writes an already sealed secret to disk, to replace the one that was set at `replaces`.
+    /// Writes an already encrypted secret to disk, to replace the one that was stored at
+    /// `replaces`.
     ///
     /// The secret was sealed from the old value. A secret that the operator set or removed since
     /// then stays as it is, and the new file must be sealed with the same key.
@@ -236,7 +240,7 @@ impl Store {
         locked.map_err(|errno| file("lock", &self.path, errno))
     }
 
-    /// Writes `name.new` and syncs it to disk. The caller must hold the lock.
+    /// Writes the file `name.new` of the vault and syncs it to disk. The caller must hold the lock.
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let new = format!("{name}{NEW}");
         // A process that was killed while writing can have left a file.
@@ -260,7 +264,7 @@ impl Store {
         rustix::fs::unlinkat(&self.dir, new, AtFlags::empty()).ok(); // usually it does not exist
     }
 
-    /// Renames `name.new` to `name`.
+    /// Renames the file `name.new` of the vault to `name`.
     fn place(&self, name: &str) -> Result<(), StoreError> {
         rustix::fs::renameat(&self.dir, format!("{name}{NEW}"), &self.dir, name)
             .map_err(|errno| self.failed("replace", name, errno))?;
@@ -277,7 +281,7 @@ impl Store {
 }
 
 impl Prepared<'_> {
-    /// Puts the secret in force, after the change is recorded.
+    /// Puts the prepared secret in force, after the change was recorded.
     pub fn place(mut self, _recorded: &Receipt) -> Result<(), StoreError> {
         self.store.place(&file_of(&self.name))?;
         self.is_placed = true;

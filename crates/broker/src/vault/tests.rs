@@ -25,7 +25,7 @@ fn value(text: &str) -> Value {
     Value::new(Zeroizing::new(text.as_bytes().to_vec())).unwrap()
 }
 
-/// Returns a token named `s` for one host, with these slots.
+/// Returns the declaration of a token named `s` for one host, with these slots.
 fn token(slots: &[&str]) -> SecretDecl {
     let slots = slots.iter().map(|slot| slot.parse().unwrap()).collect();
     SecretDecl { slots, ..SecretDecl::token(name("s"), vec!["api.example.com".parse().unwrap()]) }
@@ -40,12 +40,12 @@ fn vault(slots: &[&str]) -> Vault {
     of(vec![token(slots)])
 }
 
-/// Returns the placeholder of the only secret.
+/// Returns the placeholder of the only secret in the vault.
 fn placeholder(vault: &Vault) -> String {
     vault.placeholders().remove(0).2
 }
 
-/// Returns a permit under rules that add all secrets for api.example.com and allow everything else.
+/// Returns a permit by rules that insert all secrets for api.example.com and allow everything else.
 fn permit(vault: &Vault, url: &str, method: &str) -> Permit {
     let uri: http::Uri = url.parse().unwrap();
     let scheme = if uri.scheme_str() == Some("http") { Scheme::Http } else { Scheme::Https };
@@ -94,7 +94,7 @@ fn head(method: &str, url: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// Returns a request after injection, with its body if any.
+/// Returns a request after its secrets were inserted, with its body if any.
 fn send(
     vault: &Vault,
     method: &str,

@@ -11,35 +11,35 @@ use zeroize::Zeroizing;
 
 use super::sign::sigv4::Keys;
 
-/// Minimum length; shorter values could be guessed through the scrubber, and appear in ordinary
-/// text.
+/// The minimum length of a secret value; shorter values could be guessed through the scrubber, and
+/// appear in ordinary text.
 pub const MIN_VALUE: usize = 8;
-/// Maximum length, far above any real value.
+/// The maximum length of a secret value, far above any real value.
 pub const MAX_VALUE: usize = 64 << 10;
 
 /// The value of a secret. Wiped when dropped.
 pub struct Value(Zeroizing<Vec<u8>>);
 
-/// Why bytes are not a valid value. Contains nothing of the bytes.
+/// The reason why bytes are not a valid secret value. Contains nothing of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    #[error("the value is empty")]
+    #[error("the value of the secret is empty")]
     Empty,
     #[error(
         "the value has fewer than {MIN_VALUE} bytes; such a short text can be guessed, and appears in responses by chance"
     )]
     TooShort,
-    #[error("the value is longer than {} KiB", MAX_VALUE >> 10)]
+    #[error("the value of the secret is longer than {} KiB", MAX_VALUE >> 10)]
     TooLong,
     #[error(
         "the value contains a line break or another control character; it must be a single line"
     )]
     Control,
-    #[error("the value starts or ends with whitespace")]
+    #[error("the value of the secret starts or ends with whitespace")]
     Blank,
 }
 
-/// Why a value does not fit the declared kind of its secret.
+/// The reason why a value does not fit the declared kind of its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KindError {
     #[error(
@@ -49,7 +49,7 @@ pub enum KindError {
 }
 
 impl Value {
-    /// Creates a value from input, without the line break at its end.
+    /// Creates a secret value from input, without the line break at its end.
     pub fn new(mut bytes: Zeroizing<Vec<u8>>) -> Result<Self, ValueError> {
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
@@ -68,7 +68,7 @@ impl Value {
         }
     }
 
-    /// Checks whether the value fits the declared kind of its secret.
+    /// Returns an error if the value does not fit the declared kind of its secret.
     pub fn check(&self, kind: &SecretKind) -> Result<(), KindError> {
         match kind {
             SecretKind::SigV4 { .. } if Keys::parse(self).is_none() => Err(KindError::SigV4),
@@ -79,7 +79,7 @@ impl Value {
         }
     }
 
-    /// Returns the bytes, for sealing, injection and scrubbing.
+    /// Returns the bytes of the secret value, for encryption, insertion and scrubbing.
     pub(crate) fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn value_excludes_one_line_break_at_the_end() {
+    fn secret_value_excludes_one_line_break_at_the_end() {
         for end in ["", "\n", "\r\n"] {
             assert_eq!(value(format!("canary-1234{end}").as_bytes()).unwrap(), b"canary-1234");
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn value_with_control_characters_is_refused() {
+    fn secret_value_with_control_characters_is_refused() {
         for byte in (0..0x20).chain([0x7f]) {
             let bytes = [b"canary".as_slice(), &[byte], b"1234"].concat();
             assert_eq!(value(&bytes), Err(ValueError::Control), "{byte:#x}");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn value_that_is_too_short_or_too_long_is_refused() {
+    fn secret_value_that_is_too_short_or_too_long_is_refused() {
         assert_eq!(value(b""), Err(ValueError::Empty));
         assert_eq!(value(b"\n"), Err(ValueError::Empty));
         assert_eq!(value(b"1234567"), Err(ValueError::TooShort));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn b16_debug_output_does_not_contain_the_value() {
+    fn b16_debug_output_does_not_contain_the_secret_value() {
         let value = Value::new(Zeroizing::new(b"canary-1234".to_vec())).unwrap();
         assert_eq!(format!("{value:?}"), "Value(..)");
     }

@@ -18,10 +18,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 pub(crate) const HOST: &str = "api.example.com";
 const DAY: i64 = 24 * 60 * 60;
 
-/// One upstream: its chain, and the root of the client.
+/// One test server: its certificate chain, the root of the client, and the expected error.
 pub(crate) struct Case {
     pub(crate) what: &'static str,
-    /// Part of the expected error of the broker.
+    /// A part of the error that the broker must return.
     pub(crate) error: &'static str,
     chain: Vec<CertificateDer<'static>>,
     key: Vec<u8>,
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// A certificate with its key, which can sign others.
+/// A certificate with its key, which can sign other certificates.
 struct Signer {
     params: CertificateParams,
     issuer: Issuer<'static, KeyPair>,
@@ -128,7 +128,7 @@ fn case(what: &'static str, error: &'static str, root: &Signer, shown: &[&Signer
     Case { what, error, chain, key: shown[0].key(), root: root.der.clone() }
 }
 
-/// Returns a case with one certificate, changed from a valid one.
+/// Returns a test case with one certificate, changed from a valid one.
 fn changed(
     what: &'static str,
     error: &'static str,
@@ -140,7 +140,7 @@ fn changed(
     case(what, error, &root, &[&root.sign(params)])
 }
 
-/// Returns a case with an intermediate authority, changed from a valid one.
+/// Returns a test case with an intermediate authority, changed from a valid one.
 fn between(
     what: &'static str,
     error: &'static str,
@@ -240,7 +240,7 @@ pub(crate) fn bad() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with a wrong issuer.
+/// Returns the test cases with a wrong issuer.
 fn wrong_issuers() -> Vec<Case> {
     let (known, stranger) = (root("known"), root("stranger"));
     let own = KeyPair::generate().unwrap();

@@ -24,7 +24,7 @@ mod tests {
     use crate::chain::{self, Case};
     use crate::old;
 
-    /// Connects like the broker, and returns the server's greeting.
+    /// Connects to a server with the broker's TLS settings and returns the server's greeting.
     fn greet(config: Arc<ClientConfig>, server: SocketAddr, name: &str) -> io::Result<String> {
         let target: Target = name.parse().unwrap();
         let client =
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a34_invalid_certificates_are_rejected() {
+    fn a34_upstreams_with_invalid_certificates_are_rejected() {
         for case in chain::bad() {
             let error = outcome(&case).expect_err(case.what);
             assert!(error.contains(case.error), "{}: {error}", case.what);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a34_cached_session_is_not_used_for_another_name() {
+    fn a34_cached_tls_session_is_not_used_for_another_host_name() {
         // A session is cached for its own name only.
         let case = chain::good().into_iter().next().unwrap();
         let (server, upstream) = (case.serve(), upstream(&case.root()));
@@ -85,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn a34_upstreams_need_at_least_one_root() {
+    fn a34_upstreams_are_rejected_without_any_root_certificate() {
         assert!(Upstream::new(&Roots::none()).is_err());
     }
 
     #[test]
-    fn a34_old_protocols_weak_keys_and_broken_hashes_are_rejected() {
+    fn a34_upstreams_with_old_protocols_weak_keys_or_broken_hashes_are_rejected() {
         for case in old::cases() {
             let server = case.serve();
             let greeting = greet(upstream(&server.root).any(), server.address, chain::HOST);

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use crate::chain::HOST;
 
-/// Makes OpenSSL accept insecure parameters.
+/// The OpenSSL cipher setting that accepts insecure parameters.
 const ANYTHING: &str = "DEFAULT:@SECLEVEL=0";
 
 pub(crate) struct Case {
     pub(crate) what: &'static str,
-    /// Part of the expected error of the broker; `None` for the control.
+    /// A part of the error that the broker must return; `None` for the control.
     pub(crate) error: Option<&'static str>,
     key: &'static [&'static str],
     hash: &'static str,
@@ -101,7 +101,7 @@ impl Case {
         server
     }
 
-    /// Creates an authority and a certificate signed by it.
+    /// Creates a certificate authority and a certificate signed by it.
     fn make(&self, dir: &Path) {
         let run = |arguments: &[&str]| {
             let output = Command::new("openssl").args(arguments).current_dir(dir).output().unwrap();
@@ -133,7 +133,7 @@ impl Server {
         }
     }
 
-    /// Control: returns whether a permissive client gets a response.
+    /// Returns whether a permissive OpenSSL client gets a response, as a control.
     pub(crate) fn is_accepted_by_openssl(&self) -> bool {
         let output = Command::new("openssl")
             .args(["s_client", "-connect", &self.address.to_string(), "-servername", HOST])

@@ -14,23 +14,24 @@ use crate::net::{
     TargetError, Tls, authority, by_text,
 };
 
-/// A declared service, `[api.NAME]` in `belljar.toml`.
+/// A service that programs can call, declared as `[api.NAME]` in `belljar.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Api {
     pub name: ApiName,
-    /// A description in one sentence.
+    /// A description of the service in one sentence.
     pub description: Option<String>,
-    /// The allowed requests; never empty, and with presets replaced by their rules.
+    /// The requests to the service that are allowed; never empty, and with presets replaced by
+    /// their rules.
     pub allow: Vec<Rule>,
-    /// The secrets that requests of these rules, and of no others, can carry.
+    /// The secrets that requests to this service can carry, and no other requests.
     pub secrets: BTreeSet<SecretName>,
-    /// Methods that are refused, unless `yolo` is set.
+    /// The HTTP methods that are refused unless `yolo` is set.
     pub restricted: BTreeSet<Method>,
-    /// Whether `restricted` has no effect.
+    /// Whether the restricted methods are allowed nevertheless.
     pub yolo: bool,
-    /// The address of the documentation.
+    /// The URL of the service's documentation.
     pub reference: Option<String>,
-    /// The base URL in the file, if any; see [`Api::base`].
+    /// The base URL of the service in the file, if any; see [`Api::base`].
     pub base_url: Option<BaseUrl>,
     pub examples: Vec<String>,
     pub(crate) types: Option<PathBuf>,
@@ -42,17 +43,19 @@ pub struct Api {
 pub enum ApiError {
     #[error("`allow` and `hosts` are missing; one of them must name the hosts")]
     ReachesNothing,
-    #[error("`hosts`: {0}")]
+    #[error("invalid `hosts`: {0}")]
     Rule(RuleError),
-    #[error("the preset in `allow` is malformed")]
+    #[error("a preset in `allow` of the api is malformed")]
     Preset,
-    #[error("`base-url`: no rule of this api allows {0}")]
+    #[error("invalid `base-url`: no rule of this api allows {0}")]
     BaseElsewhere(BaseUrl),
     #[error(
         "`restricted-methods`: `{0}` hides the method of a request; use an intercepted HTTP rule instead"
     )]
     Unseen(String),
-    #[error("`secrets`: no rule of this api is intercepted, so no request can carry a secret")]
+    #[error(
+        "invalid `secrets`: no rule of this api is intercepted, so no request can carry a secret"
+    )]
     NoCarrier,
 }
 
@@ -94,7 +97,7 @@ impl Api {
         })
     }
 
-    /// Returns an error if the service could never work.
+    /// Returns an error if the declaration of the service could never work.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         if let Some(base) = &self.base_url
             && !self.allow.iter().any(|rule| base.is_allowed_by(rule))
@@ -116,28 +119,29 @@ impl Api {
         }
     }
 
-    /// Returns the base of relative addresses: the configured one, or the first host that is not a pattern.
+    /// Returns the base of relative URLs of the service: the configured one, or the first host that
+    /// is not a pattern.
     pub fn base(&self) -> Option<BaseUrl> {
         self.base_url.clone().or_else(|| self.allow.iter().find_map(BaseUrl::of_rule))
     }
 
-    /// Returns the path of the file with type declarations; `~` becomes `home`.
+    /// Returns the path of the file with the service's type declarations; `~` becomes `home`.
     pub fn types(&self, home: Option<&Path>) -> Option<PathBuf> {
         self.types.as_deref().map(|path| anchor(path, Path::new(""), home))
     }
 
-    /// Returns the path of the OpenAPI document; `~` becomes `home`.
+    /// Returns the path of the service's OpenAPI document; `~` becomes `home`.
     pub fn openapi(&self, home: Option<&Path>) -> Option<PathBuf> {
         self.openapi.as_deref().map(|path| anchor(path, Path::new(""), home))
     }
 }
 
-/// Whether requests of a rule can carry a secret: they must be encrypted and intercepted.
+/// Returns whether requests of a rule can carry a secret: they must be encrypted and intercepted.
 pub(super) fn carries(rule: &Rule) -> bool {
     rule.http().is_some_and(|http| http.scheme == Scheme::Https && http.tls == Tls::Intercept)
 }
 
-/// The base of a service's relative addresses: `https://api.github.com`, or with a path.
+/// The base of a service's relative URLs: `https://api.github.com`, or with a path.
 ///
 /// It never ends with a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +159,7 @@ pub enum BaseUrlError {
     Malformed,
     #[error(transparent)]
     Target(TargetError),
-    #[error("the path must have plain characters, without `?` and `#`")]
+    #[error("the path of the base URL must have plain characters, without `?` and `#`")]
     Path,
 }
 
@@ -174,7 +178,7 @@ impl BaseUrl {
         Some(Self { scheme: http.scheme, target, port, path: String::new() })
     }
 
-    /// Whether a rule allows some requests to this URL.
+    /// Returns whether a rule allows some requests to this URL.
     pub fn is_allowed_by(&self, rule: &Rule) -> bool {
         match &rule.what {
             RuleTarget::Http(http) => {

@@ -8,7 +8,9 @@ use crate::net::by_text;
 /// The reason why a text is not a valid name of a service, server or skill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CodeNameError {
-    #[error("invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first")]
+    #[error(
+        "invalid name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter"
+    )]
     Form,
     #[error("the name is reserved in JavaScript programs; choose another name")]
     Taken,
@@ -16,7 +18,8 @@ pub enum CodeNameError {
 
 const MAX: usize = 64;
 
-/// Names of members that every JavaScript object has, or that would make it look like a promise.
+/// The names of members that every JavaScript object has, or that would make it look like a
+/// promise.
 const TAKEN: [&str; 3] = ["constructor", "prototype", "then"];
 
 fn check(text: &str) -> Result<(), CodeNameError> {
@@ -41,7 +44,7 @@ macro_rules! name {
                 &self.0
             }
 
-            /// Returns the name as a program writes it: `my-api` becomes `my_api`.
+            /// Returns the name as a JavaScript program writes it: `my-api` becomes `my_api`.
             pub fn identifier(&self) -> String {
                 self.0.replace('-', "_")
             }

@@ -8,38 +8,38 @@ use super::name::ServerName;
 use crate::env::EnvVar;
 use crate::net::{Allow, SecretName};
 
-/// A declared tool server, `[mcp.NAME]` in `belljar.toml`.
+/// An MCP server whose tools programs can call, declared as `[mcp.NAME]` in `belljar.toml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpServer {
     pub name: ServerName,
     pub transport: Transport,
-    /// Variables for the program of [`Transport::Command`].
+    /// The environment variables of the program of [`Transport::Command`].
     pub env: Vec<EnvVar>,
     /// The template of the server's box; `None` means the default template.
     pub template: Option<String>,
     pub secrets: BTreeSet<SecretName>,
     pub allow: Vec<Allow>,
-    /// The timeout of one tool call.
+    /// The timeout of one call of an MCP tool.
     pub timeout: Duration,
 }
 
 /// The connection to a tool server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {
-    /// A program and its arguments, which communicates over standard input and output.
+    /// A program with its arguments, which communicates over standard input and output.
     Command(Vec<String>),
     /// HTTP. A rule of the box must allow this address; without `allow`, only this address is allowed.
     Url(BaseUrl),
 }
 
-/// The reason why the declaration of a server is invalid.
+/// The reason why the declaration of a tool server is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     #[error("exactly one of `command` and `url` must be set")]
     OneTransport,
     #[error("`env` needs `command`; a server with `url` takes no variables")]
     EnvOfUrl,
-    #[error("`url`: no rule in `allow` allows {0}")]
+    #[error("invalid `url`: no rule in `allow` allows {0}")]
     UrlElsewhere(BaseUrl),
     #[error(
         "`secrets`: no rule is intercepted, so no request can carry a secret; add an `allow` rule"
@@ -48,10 +48,10 @@ pub enum ServerError {
 }
 
 impl McpServer {
-    /// The default timeout of one tool call.
+    /// The default timeout of one call of an MCP tool.
     pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Returns an error if the server could never work.
+    /// Returns an error if the declaration of the server could never work.
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         if let Transport::Url(url) = &self.transport {
             if !self.env.is_empty() {

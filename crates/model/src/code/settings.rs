@@ -22,9 +22,9 @@ pub const CODE_TEMPLATE: &str = "code";
 /// The settings in `[code]` of `belljar.toml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeConfig {
-    /// One of the operator's templates; `None` means the built-in template.
+    /// The name of the operator's template for programs; `None` means the built-in template.
     pub template: Option<String>,
-    /// The number of boxes that are kept ready.
+    /// The number of boxes that are kept ready for programs.
     pub warm: usize,
     /// Whether programs can reach every public host.
     pub yolo: bool,
@@ -32,7 +32,7 @@ pub struct CodeConfig {
     pub timeout: Duration,
     /// The longest timeout that a program can set.
     pub max_timeout: Duration,
-    /// The limit for the standard output and standard error of a program.
+    /// The limit for the standard output and standard error of a program, in bytes.
     pub output: ByteSize,
     pub(crate) libraries: Option<PathBuf>,
 }
@@ -48,14 +48,14 @@ pub enum Selection<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeBox {
     pub template: Template,
-    /// Descriptions of access beyond the default. They are shown and recorded.
+    /// Remarks for the user about access beyond the default. They are shown and recorded.
     pub remarks: Vec<String>,
 }
 
-/// The reason why no box for a program can be made.
+/// The reason why the box of a program cannot be described.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
-    #[error("`[code] template`: there is no template `{name}`; the templates are {known}")]
+    #[error("invalid `[code] template`: there is no template `{name}`; the templates are {known}")]
     NoTemplate { name: String, known: String },
     #[error("there is no api `{name}`; {known}")]
     NoApi { name: ApiName, known: String },
@@ -67,7 +67,7 @@ pub enum CodeError {
     Unreachable { api: ApiName, secret: SecretName, hosts: String },
     #[error("api `{api}`: {error}")]
     Restricted { api: ApiName, error: RuleError },
-    #[error("`[code]`: {0}")]
+    #[error("invalid section `[code]`: {0}")]
     Template(TemplateError),
 }
 
@@ -86,9 +86,9 @@ impl Default for CodeConfig {
 }
 
 impl CodeConfig {
-    /// The maximum number of boxes that are kept ready.
+    /// The maximum of `warm`, the number of boxes that are kept ready.
     pub const MAX_WARM: usize = 64;
-    /// The maximum of `max-timeout`.
+    /// The maximum value of the setting `max-timeout`.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
     /// The minimum timeout of a program.
     pub const MIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -148,7 +148,8 @@ impl CodeConfig {
         })
     }
 
-    /// Returns the built-in template, which is small because a box runs only one program.
+    /// Returns the built-in template for programs, which is small because a box runs only one
+    /// program.
     fn built_in(&self) -> Template {
         let limits = Limits {
             memory: ByteSize::mib(512),
@@ -191,7 +192,8 @@ impl Config {
     }
 }
 
-/// Returns the declarations of a service's secrets; some rule of the service must fit each of them.
+/// Returns the declarations of a service's secrets, or an error if no rule of the service fits one
+/// of them.
 fn secrets<'c>(api: &Api, config: &'c Config) -> Result<Vec<&'c SecretDecl>, CodeError> {
     let mut found = Vec::new();
     for name in &api.secrets {
@@ -212,7 +214,7 @@ fn can_carry(rule: &Rule, secret: &SecretDecl) -> bool {
     carries(rule) && rule.http().is_some_and(to)
 }
 
-/// Returns a rule of a service with the secrets for the rule's hosts.
+/// Returns a rule of a service with the secrets that apply to the rule's hosts.
 ///
 /// They are not secrets of the whole box: a rule of another service for the same host does not get them.
 fn with_secrets(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {

@@ -18,7 +18,7 @@ fn refused_file(text: &str, expect: &str) {
     assert_eq!(error.to_string(), format!("b.toml:{expect}"));
 }
 
-/// Checks the error for one additional line in a valid api.
+/// Checks the error for one additional line in a valid `[api.NAME]` section.
 #[track_caller]
 fn refused_line(line: &str, expect: &str) {
     refused_file(&format!("[api.forge]\nhosts = [\"api.forge.example\"]\n{line}\n"), expect);
@@ -32,7 +32,7 @@ fn names(names: &[&str]) -> BTreeSet<ApiName> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
-/// Returns the ids of the `allow` rules of a template, with the secrets on them.
+/// Returns the ids of a template's `allow` rules, with their secrets.
 fn rules(template: &crate::Template) -> Vec<(String, Vec<String>)> {
     let of = |allow: &Allow| match allow {
         Allow::Preset(name) => (name.to_string(), Vec::new()),
@@ -114,7 +114,7 @@ fn invalid_service_is_refused_with_its_line() {
     );
     refused_file(
         "[api.Forge]\nhosts = ['a.example']",
-        "1: api `Forge`: invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first",
+        "1: api `Forge`: invalid name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter",
     );
     refused_file(
         "[api.then]\nhosts = ['a.example']",
@@ -145,15 +145,15 @@ fn invalid_service_is_refused_with_its_line() {
     );
     refused_line(
         "base-url = 'https://api.forge.example/?q'",
-        "3: `base-url = 'https://api.forge.example/?q'`: the path must have plain characters, without `?` and `#`",
+        "3: `base-url = 'https://api.forge.example/?q'`: the path of the base URL must have plain characters, without `?` and `#`",
     );
     refused_line(
         "base-url = 'https://other.example'",
-        "1: api `forge`: `base-url`: no rule of this api allows https://other.example",
+        "1: api `forge`: invalid `base-url`: no rule of this api allows https://other.example",
     );
     refused_line(
         "base-url = 'http://api.forge.example'",
-        "1: api `forge`: `base-url`: no rule of this api allows http://api.forge.example",
+        "1: api `forge`: invalid `base-url`: no rule of this api allows http://api.forge.example",
     );
     refused_line("openapi = ''", "3: `openapi = ''`: the path is empty");
     refused_line("examples = 'x'", "3: `examples = 'x'`: must be a list of strings");
@@ -167,7 +167,7 @@ fn invalid_service_is_refused_with_its_line() {
     );
     refused_file(
         "[api.old]\nallow = ['http://old.example']\nsecrets = ['github']",
-        "1: api `old`: `secrets`: no rule of this api is intercepted, so no request can carry a secret",
+        "1: api `old`: invalid `secrets`: no rule of this api is intercepted, so no request can carry a secret",
     );
 }
 
@@ -189,7 +189,7 @@ fn invalid_server_or_code_section_is_refused_with_its_line() {
     );
     refused_file(
         "[mcp.x]\nurl = 'https://a.example'\nallow = ['b.example']",
-        "1: mcp `x`: `url`: no rule in `allow` allows https://a.example",
+        "1: mcp `x`: invalid `url`: no rule in `allow` allows https://a.example",
     );
     refused_file("[code]\ntimeout = 'none'", "2: `timeout = 'none'`: must be from 1s to 1d");
     refused_file(
@@ -237,7 +237,7 @@ fn code_box_without_services_has_no_network() {
 }
 
 #[test]
-fn service_opens_its_rules_with_its_secrets_and_restricts_methods() {
+fn code_box_allows_the_rules_of_a_service_with_its_secrets_and_denies_restricted_methods() {
     let config = parsed(&format!(
         "{SECRET}[api.forge]\nallow = ['GET,DELETE https://api.forge.example/a/**', 'cdn.example']\n\
          secrets = ['forge']\nrestricted-methods = ['DELETE']\n\
@@ -264,7 +264,7 @@ fn service_opens_its_rules_with_its_secrets_and_restricts_methods() {
 }
 
 #[test]
-fn only_selected_services_open_the_box() {
+fn code_box_can_reach_only_the_selected_services() {
     let config = parsed("[api.a]\nhosts = ['a.example']\n[api.b]\nhosts = ['b.example']\n");
     let of = |only: &BTreeSet<ApiName>| config.code().template(&config, Selection::Only(only));
     assert_eq!(rules(&of(&names(&["b"])).unwrap().template), [("api b: b.example".into(), vec![])]);
@@ -283,7 +283,7 @@ fn only_selected_services_open_the_box() {
 }
 
 #[test]
-fn yolo_adds_a_remark_about_the_open_access() {
+fn yolo_setting_adds_a_remark_about_unrestricted_access() {
     let api = "[api.a]\nallow = ['DELETE a.example/x']\nrestricted-methods = ['DELETE']\n";
     let open = boxed(&parsed(&format!("{api}yolo = true\n")));
     assert_eq!(open.remarks, ["api `a`: DELETE is not restricted (`yolo = true`)"]);
@@ -308,7 +308,7 @@ fn code_box_can_use_a_template_of_the_operator() {
     let error = config.code().template(&config, Selection::All).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`[code] template`: there is no template `none`; the templates are default"
+        "invalid `[code] template`: there is no template `none`; the templates are default"
     );
 }
 
@@ -327,7 +327,7 @@ fn service_with_a_secret_that_no_rule_can_carry_is_refused() {
 }
 
 #[test]
-fn base_of_a_service_is_its_first_host() {
+fn base_url_of_a_service_is_its_first_host_by_default() {
     for (allow, expect) in [
         ("'a.example'", Some("https://a.example")),
         ("'*.a.example', 'GET b.example:8443/x'", Some("https://b.example:8443")),

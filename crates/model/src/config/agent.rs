@@ -13,7 +13,7 @@ use crate::agent::{Agent, AgentFile, AgentName, Language, Login, Settings};
 use crate::env::EnvVar;
 use crate::net::{Allow, SecretDecl, SecretName, json_pointer};
 
-/// The keys of an agent's file, before they are checked together.
+/// The parsed keys of an agent's definition file, before they are checked together.
 #[derive(Debug, Default)]
 pub(super) struct Raw {
     title: Option<String>,
@@ -32,10 +32,10 @@ pub(super) struct Raw {
     login: Option<Login>,
 }
 
-/// Maximum number of files, far above any real definition.
+/// The maximum number of files in an agent's definition, far above any real definition.
 const MAX_FILES: usize = 64;
 
-/// All keys of the file except `secret`, whose tables have names.
+/// All keys of an agent's definition file except `secret`, whose tables have names.
 pub(super) const KEYS: [(&str, ParseValue<Raw>); 14] = [
     ("title", |raw, value| set(&mut raw.title, line(value))),
     ("program", |raw, value| set(&mut raw.program, program(value))),

@@ -4,17 +4,18 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// The end of the list of rules in `allow = [..]` of a template.
+/// The position in a file at which a rule can be added to `allow = [..]` of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowList {
-    /// Byte offset after the last rule and its comma, or after the bracket of an empty list.
+    /// The byte offset after the last rule and its comma, or after the bracket of an empty list.
     pub at: usize,
-    /// Whether a new rule needs a comma before it.
+    /// Whether a comma must be written before a new rule.
     pub needs_comma: bool,
 }
 
 impl Config {
-    /// Returns the end of the `allow` list of a template; `None` for `[[template.NAME.allow]]`.
+    /// Returns the position at which a rule can be added to the `allow` list of a template; `None`
+    /// for `[[template.NAME.allow]]`.
     pub fn allow_list(text: &str, template: &str) -> Option<AllowList> {
         let root = DeTable::parse(text).ok()?;
         let templates = root.get_ref().get("template")?.get_ref().as_table()?;
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn allow_list_has_a_position_for_another_rule() {
+    fn allow_list_returns_the_position_for_another_rule() {
         let put = |list: &str| format!("[template.x]\nallow = {list}\nuser = 1\n");
         let found = |list: &str, at: &str, comma| check(&put(list), Some((&put(at), comma)));
         found(r#"["a.example"]"#, r#"["a.example"^]"#, true);
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn template_without_an_allow_list_has_no_position() {
+    fn allow_list_is_none_for_a_template_without_the_list() {
         check("", None);
         check("[template.x]\nuser = 1\n", None);
         check("[template.y]\nallow = ['a']\n", None);

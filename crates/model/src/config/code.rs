@@ -22,7 +22,7 @@ use crate::time::Timeout;
 const MAX_TEXT: usize = 2000; // characters of a description or an example
 const MAX_EXAMPLES: usize = 32;
 
-/// The keys of an `[api.NAME]` section, before they are checked together.
+/// The parsed keys of an `[api.NAME]` section, before they are checked together.
 #[derive(Debug, Default)]
 struct RawApi {
     description: Option<String>,
@@ -88,7 +88,7 @@ pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, 
     Ok(api)
 }
 
-/// The keys of an `[mcp.NAME]` section, before they are checked together.
+/// The parsed keys of an `[mcp.NAME]` section, before they are checked together.
 #[derive(Debug, Default)]
 struct RawServer {
     command: Option<Vec<String>>,
@@ -133,7 +133,7 @@ pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, I
     Ok(server)
 }
 
-/// The keys of the `[code]` section, before they are checked together.
+/// The parsed keys of the `[code]` section, before they are checked together.
 #[derive(Debug, Default)]
 struct RawCode {
     template: Option<String>,
@@ -190,13 +190,13 @@ impl Config {
         &self.servers
     }
 
-    /// Returns the settings for programs written by models.
+    /// Returns the settings of code mode, `[code]`.
     pub fn code(&self) -> &CodeConfig {
         &self.code
     }
 }
 
-/// Parses a text for users and models, which can have several lines.
+/// Parses a description for users and models, which can have several lines.
 fn prose(value: &Value<'_>) -> Result<String, Invalid> {
     let text = text(value)?;
     if text.chars().count() > MAX_TEXT {

@@ -9,7 +9,7 @@ use crate::display::safe_line;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     pub file: PathBuf,
-    /// The line number, counted from 1.
+    /// The line number of the error, counted from 1.
     pub line: usize,
     pub fault: Fault,
 }
@@ -26,19 +26,19 @@ pub enum Fault {
         nearest: Option<&'static str>,
         known: Vec<&'static str>,
     },
-    /// A value, quoted from the file, that is invalid for its key.
+    /// A value, quoted from the file, is invalid for its key.
     Value {
         key: String,
         quoted: String,
         what: String,
     },
-    /// An invalid value in a list.
+    /// A value in a list is invalid.
     Element {
         key: String,
         quoted: String,
         what: String,
     },
-    /// Values of a template that contradict each other.
+    /// Values of a template contradict each other.
     Impossible {
         template: String,
         key: &'static str,
@@ -48,24 +48,24 @@ pub enum Fault {
         name: String,
         what: String,
     },
-    /// An invalid declaration of a secret, a service or a server.
+    /// A declaration of a secret, a service or a server is invalid.
     Declared {
         section: &'static str,
         name: String,
         what: String,
     },
-    /// A section that only the operator's file can have.
+    /// A project's file contains a section that only the operator's file can have.
     OperatorOnly {
         section: String,
     },
-    /// A project's value that would permit more than the operator does.
+    /// A value of the project would permit more than the operator does.
     Loosens {
         template: String,
         key: &'static str,
         project: String,
         operator: String,
     },
-    /// A project's permission rule that would permit more than the operator does.
+    /// A permission rule of the project would permit more than the operator does.
     Permits {
         key: &'static str,
         asked: String,

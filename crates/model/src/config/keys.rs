@@ -15,23 +15,23 @@ use crate::template::Overrides;
 /// A TOML value with its position in the file.
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// The reason why a value is invalid, with the part of it at fault.
+/// The reason why a value of the file is invalid, with the part of the value at fault.
 #[derive(Debug)]
 pub(super) enum Invalid {
     Here(String),
-    /// An invalid value of a list, with the key of the list if that is not the requested key.
+    /// A value in a list is invalid, with the key of the list if that is not the requested key.
     Element {
         key: Option<&'static str>,
         at: Range<usize>,
         what: String,
     },
-    /// An invalid value of a key in a nested table.
+    /// A value of a key in a nested table is invalid.
     Inside {
         key: &'static str,
         at: Range<usize>,
         what: String,
     },
-    /// An unknown key in a nested table.
+    /// A nested table has an unknown key.
     Unknown {
         key: String,
         at: Range<usize>,
@@ -39,10 +39,10 @@ pub(super) enum Invalid {
     },
 }
 
-/// Parses the value of a key and stores it in a struct.
+/// A function that parses the value of a key and stores it in a struct.
 pub(super) type ParseValue<T> = fn(&mut T, &Value<'_>) -> Result<(), Invalid>;
 
-/// All keys of a template; every other key is unknown.
+/// All keys of a template section; every other key is unknown.
 pub(super) const KEYS: [(&str, ParseValue<Overrides>); 23] = [
     ("mode", |overrides, value| set(&mut overrides.mode, scalar(value))),
     ("net", |overrides, value| set(&mut overrides.net, scalar(value))),
@@ -69,7 +69,7 @@ pub(super) const KEYS: [(&str, ParseValue<Overrides>); 23] = [
     ("health", |overrides, value| set(&mut overrides.health, scalar(value))),
 ];
 
-/// The keys of a budget.
+/// The keys of a budget table.
 pub(super) const BUDGET: [(&str, ParseValue<Budget>); 4] = [
     ("requests", |budget, value| set(&mut budget.requests, number(value))),
     ("bytes", |budget, value| set(&mut budget.bytes, scalar(value))),
@@ -77,7 +77,7 @@ pub(super) const BUDGET: [(&str, ParseValue<Budget>); 4] = [
     ("money", |budget, value| set(&mut budget.money, scalar(value))),
 ];
 
-/// Parses a nested table and refuses unknown keys.
+/// Parses a nested TOML table and refuses unknown keys.
 pub(super) fn table<T>(
     into: &mut T,
     keys: &[(&'static str, ParseValue<T>)],
@@ -118,7 +118,7 @@ pub(super) fn invalid(what: impl Display) -> Invalid {
     Invalid::Here(what.to_string())
 }
 
-/// Parses a string, or a number by its digits: `cpus = 2` and `cpus = "2"` are the same.
+/// Parses a TOML string, or a number by its digits: `cpus = 2` and `cpus = "2"` are the same.
 pub(super) fn text(value: &Value<'_>) -> Result<String, Invalid> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),

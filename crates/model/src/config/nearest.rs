@@ -1,6 +1,6 @@
 //! Suggestions for misspelled keys.
 
-/// Returns the known word that is most similar to `word`, if it is similar enough.
+/// Returns the known key that is most similar to a misspelled one, if it is similar enough.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     // A project's file is not trusted, and the cost grows with the square of the length.
     if word.len() > 40 {
@@ -15,7 +15,8 @@ pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str
     candidates.min().map(|(_, known)| known)
 }
 
-/// Returns the edit distance: insertions, deletions, replacements and swaps of neighbors.
+/// Returns the edit distance of two words: insertions, deletions, replacements and swaps of
+/// neighbors.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distance_counts_edited_letters() {
+    fn edit_distance_counts_edited_letters() {
         for (from, to, expect) in [
             ("", "", 0),
             ("abc", "abc", 0),
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_word_finds_the_intended_word() {
+    fn nearest_finds_the_intended_key_for_a_misspelled_one() {
         let known = ["memory", "mounts", "mode", "output-limit", "env"];
         for (word, expect) in [
             ("memroy", Some("memory")),

@@ -21,17 +21,17 @@ use crate::mount::anchor;
 use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
-/// The names of all sections of a file.
+/// The names of all sections of a `belljar.toml`.
 const SECTIONS: [&str; 10] =
     ["template", "permissions", "secret", "api", "mcp", "code", "tls", "dns", "proxy", "vault"];
 
-/// The key of a template's table of permissions, which concerns the agent and not the box.
+/// The key of the permissions table in a template, which concerns the agent and not the box.
 const PERMISSIONS: &str = "permissions";
 
-/// Maximum length of a quote from the file in an error.
+/// The maximum length of a quote from the file in an error, in characters.
 const MAX_QUOTE: usize = 60; // characters
 
-/// A file during parsing: its text and path.
+/// A configuration file during parsing: its text and path.
 struct Source<'a> {
     text: &'a str,
     file: &'a Path,
@@ -185,7 +185,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Parses the named table of a section such as `[secret.NAME]`.
+    /// Parses a named section such as `[secret.NAME]`.
     fn declared<N: FromStr<Err: Display>, T>(
         &self,
         section: &'static str,
@@ -210,7 +210,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Returns the error for two names that become the same identifier in programs.
+    /// Returns the error for two declared names that become the same identifier in programs.
     fn same_identifier(
         &self,
         section: &'static str,
@@ -222,7 +222,7 @@ impl<'a> Source<'a> {
         self.error(name.span().start, fault)
     }
 
-    /// Makes relative paths absolute, based on the directory of the file.
+    /// Makes the relative paths of a template absolute, based on the directory of the file.
     fn anchored(&self, overrides: Overrides) -> Overrides {
         let base = self.file.parent().unwrap_or(Path::new(""));
         Overrides {
@@ -302,7 +302,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Checks a template's name, which appears on command lines and in records like a run's name.
+/// Returns an error for an invalid template name; names of templates and runs follow the same
+/// rules.
 fn check_name(name: &str) -> Result<(), NameError> {
     name.parse::<RunName>().map(|_| ())
 }

@@ -11,14 +11,14 @@ const KEYS: [(&str, ParseValue<Permissions>); 4] = [
     ("skip-all", |permissions, value| set(&mut permissions.skip_all, boolean(value))),
 ];
 
-/// Parses a table of permissions.
+/// Parses a table of permissions from `belljar.toml`.
 pub(super) fn read(value: &Value<'_>) -> Result<Permissions, Invalid> {
     let mut permissions = Permissions::default();
     table(&mut permissions, &KEYS, value)?;
     Ok(permissions)
 }
 
-/// Returns a rule that a project cannot set, since it can only tighten (threat C08).
+/// Returns a permission rule that a project cannot set, since it can only tighten (threat C08).
 ///
 /// An `ask` rule for a host opens the host once the user approves, so only the operator can set it.
 pub(super) fn loosens(permissions: &Permissions) -> Option<(&'static str, String)> {

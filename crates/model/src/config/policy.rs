@@ -80,7 +80,7 @@ impl Template {
         })
     }
 
-    /// Returns an error if two sources set the same variable.
+    /// Returns an error if two settings of the template set the same environment variable.
     fn check_variables(&self, secrets: &[SecretDecl]) -> Result<(), PolicyError> {
         let mut taken: BTreeMap<&str, &SecretName> = BTreeMap::new();
         for secret in secrets {
@@ -104,7 +104,8 @@ fn rule_for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
     Rule { id: format!("secret {}: {host}", secret.name), what: RuleTarget::Http(http) }
 }
 
-/// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts.
+/// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts;
+/// returns whether it did.
 fn add_secret(rule: &mut Rule, secret: &SecretDecl) -> bool {
     let RuleTarget::Http(http) = &mut rule.what else { return false };
     let intercepted = http.scheme == Scheme::Https && http.tls == Tls::Intercept;

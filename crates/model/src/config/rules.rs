@@ -13,10 +13,10 @@ use crate::net::{
     RuleTarget, Scheme, SecretName, TcpRule, Tls,
 };
 
-/// Maximum number of rules in a list, far above any real file.
+/// The maximum number of rules in a list, far above any real file.
 const MAX_RULES: usize = 4096;
 
-/// The keys of one rule, before they are checked together.
+/// The parsed keys of one network rule, before they are checked together.
 #[derive(Debug, Default)]
 struct Raw {
     name: Option<String>,
@@ -197,7 +197,7 @@ impl Raw {
         Ok((name, what))
     }
 
-    /// Returns an error if a key is set that needs `host`.
+    /// Returns an error if a key is set that only a rule with `host` can have.
     fn only_http(&self, with: &str) -> Result<(), Invalid> {
         let keys = [
             ("ports", self.ports.is_some()),
@@ -251,7 +251,7 @@ impl Raw {
     }
 }
 
-/// Parses the name of a rule for logs: one short line.
+/// Parses the name of a rule that logs show: one short line.
 fn name(value: &Value<'_>) -> Result<String, Invalid> {
     let name = text(value)?;
     let plain = name.chars().all(|c| matches!(c, ' '..='~'));

@@ -9,7 +9,7 @@ use crate::net::{
     TokenUrl, header_name,
 };
 
-/// The keys of a declaration, before they are checked together.
+/// The parsed keys of a secret's declaration, before they are checked together.
 #[derive(Debug, Default)]
 struct Raw {
     hosts: Vec<HostPattern>,
@@ -65,7 +65,7 @@ const KEYS: [(&str, ParseValue<Raw>); 24] = [
     ("scope", |raw, value| set(&mut raw.scope, plain(value))),
 ];
 
-/// Parses a declaration; an error about the whole declaration is `Invalid::Here`.
+/// Parses the declaration of a secret; an error about the whole declaration is `Invalid::Here`.
 pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, Invalid> {
     let mut raw = Raw::default();
     table(&mut raw, &KEYS, value)?;
@@ -152,7 +152,7 @@ fn header(value: &Value<'_>) -> Result<String, Invalid> {
     header_name(&text(value)?).map_err(invalid)
 }
 
-/// Parses a text that is copied into a header or a form unchanged.
+/// Parses a text that the broker copies into a header or a form unchanged.
 fn plain(value: &Value<'_>) -> Result<String, Invalid> {
     let text = text(value)?;
     if text.len() > 256 || !text.chars().all(|c| matches!(c, ' '..='~')) {

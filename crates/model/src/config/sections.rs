@@ -27,7 +27,7 @@ const DNS: [(&str, ParseValue<Config>); 1] = [("servers", |config, value| {
     fill(&mut config.dns, Ok(servers.into_iter().map(|NameServer(address)| address).collect()))
 })];
 
-/// The address of a name server, by default with port 53.
+/// The address of a DNS server, by default with port 53.
 struct NameServer(SocketAddr);
 
 impl FromStr for NameServer {
@@ -45,7 +45,7 @@ const PROXY: [(&str, ParseValue<Config>); 1] =
 const VAULT: [(&str, ParseValue<Config>); 1] =
     [("key-command", |config, value| set(&mut config.key_command, command(value)))];
 
-/// Parses `[tls]`, `[dns]`, `[proxy]` or `[vault]`.
+/// Parses the section `[tls]`, `[dns]`, `[proxy]` or `[vault]`.
 pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Result<(), Invalid> {
     match section {
         "tls" => table(config, &TLS, value),
@@ -56,7 +56,7 @@ pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Res
     }
 }
 
-/// Parses a program and its arguments: a list, or a text without quotes, split at whitespace.
+/// Parses a command: a list, or a text without quotes that is split at whitespace.
 pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Invalid> {
     let words: Vec<String> = match value.get_ref() {
         DeValue::String(text) if text.contains(['"', '\'', '\\', '$', '`', '|', ';', '&']) => {

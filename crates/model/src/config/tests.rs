@@ -85,7 +85,7 @@ fn config_without_a_file_has_the_default_template() {
 }
 
 #[test]
-fn invalid_value_is_refused_with_file_line_and_key() {
+fn invalid_config_value_is_refused_with_file_line_and_key() {
     refused(
         "# a comment\n\n[template.a]\n\n\nmode = \"overlay\"\nmemory = \"2 gigs\"\n",
         "belljar.toml:7: `memory = \"2 gigs\"`: invalid size; write for example \"512MiB\" or \"2GiB\"",
@@ -129,7 +129,7 @@ fn invalid_value_is_refused_with_file_line_and_key() {
 }
 
 #[test]
-fn unknown_key_is_refused_with_a_suggestion() {
+fn unknown_config_key_is_refused_with_a_suggestion() {
     line_refused("memroy = \"1G\"", "unknown key `memroy`; did you mean `memory`?");
     line_refused(
         "output_limit = \"1G\"",
@@ -150,7 +150,7 @@ fn unknown_key_is_refused_with_a_suggestion() {
 }
 
 #[test]
-fn malformed_file_is_refused_with_its_line() {
+fn malformed_config_file_is_refused_with_its_line() {
     for (text, line) in
         [("[template.a\n", 1), ("\n\nmode =\n", 3), ("[template.a]\npids=1\npids=2\n", 3)]
     {
@@ -175,14 +175,14 @@ fn malformed_file_is_refused_with_its_line() {
 }
 
 #[test]
-fn contradicting_values_of_a_template_are_refused() {
+fn template_with_contradicting_values_is_refused() {
     line_refused(
         "weaken = [\"namespaces\"]",
         "`weaken` of template `default`: layer `namespaces` cannot be weakened: every box needs it",
     );
     refused(
         "[template.a]\nweaken = [\"cgroup\"]\nrequire = [\"cgroup\"]\n",
-        "belljar.toml:3: `require` of template `a`: `cgroup` is both required and weakened",
+        "belljar.toml:3: `require` of template `a`: the layer `cgroup` is both required and weakened",
     );
     line_refused(
         "mounts = [\"/a:/x\", \"/b:/x\"]",
@@ -190,7 +190,7 @@ fn contradicting_values_of_a_template_are_refused() {
     );
     line_refused(
         "env = [\"A=1\", \"A\"]",
-        "`env` of template `default`: variable A is given twice",
+        "`env` of template `default`: the variable A is given twice",
     );
     line_refused(
         "user = 4294967295",
@@ -355,12 +355,12 @@ fn c08_project_with_contradicting_values_is_refused() {
     let error = operator(OPERATOR).tighten(&project(text)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/p/belljar.toml:2: `require` of template `default`: `cgroup` is both required and weakened"
+        "/p/belljar.toml:2: `require` of template `default`: the layer `cgroup` is both required and weakened"
     );
 }
 
 #[test]
-fn c08_project_file_alone_has_no_templates() {
+fn c08_project_file_without_an_operator_file_defines_no_templates() {
     let project = project("[template.default]\nmode = \"direct\"\n[template.x]\n");
     assert_eq!(project.names(), ["default", "x"]);
     assert_eq!(project.template("default"), None);
@@ -368,7 +368,7 @@ fn c08_project_file_alone_has_no_templates() {
 }
 
 #[test]
-fn a02_empty_list_allows_nothing() {
+fn a02_template_with_an_empty_allow_list_allows_no_request() {
     let keys = ["mounts", "env", "weaken", "require"];
     let full = r#"mounts = ["/a:/a:rw"]
         env = ["A", "B=1"]
@@ -467,7 +467,7 @@ fn lines(chance: f64) -> impl Strategy<Value = String> {
         .prop_map(|(a, b, c, d)| format!("[template.default]\n{a}{b}{c}{d}"))
 }
 
-/// Generates rules, secrets and budgets in the short and the long form.
+/// Generates lines with rules, secrets and budgets in the short and the long form.
 fn network_lines(chance: f64) -> impl Strategy<Value = String> {
     let allow = vec![
         "\"pypi\"",
@@ -578,7 +578,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn c08_no_project_loosens_any_operator(theirs in lines(0.5), ours in lines(0.2)) {
+    fn c08_no_project_file_loosens_any_operator_file(theirs in lines(0.5), ours in lines(0.2)) {
         let parse = |text: &str, scope| Config::parse(text, Path::new("/p/b.toml"), scope);
         if let (Ok(operator), Ok(project)) = (parse(&theirs, Scope::Operator), parse(&ours, Scope::Project))
             && let Ok(got) = operator.tighten(&project)
@@ -595,7 +595,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn operators_own_values_in_a_project_loosen_nothing(text in lines(0.5)) {
+    fn project_file_with_the_values_of_the_operator_is_accepted(text in lines(0.5)) {
         let parse = |scope| Config::parse(&text, Path::new("/p/b.toml"), scope);
         if let (Ok(operator), Ok(project)) = (parse(Scope::Operator), parse(Scope::Project)) {
             let same = operator.tighten(&project).unwrap();
@@ -612,7 +612,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_and_path_survives_a_round_trip(value in "(?s)[^\0]*", path in "/[^\0]+") {
+    fn any_template_value_and_path_survives_a_round_trip_through_toml(value in "(?s)[^\0]*", path in "/[^\0]+") {
         let template = Template {
             env: vec![crate::EnvVar::new("A", Some(&value)).unwrap()],
             mounts: vec![crate::Mount::new(path.clone().into(), "/m".into(), crate::Access::ReadOnly).unwrap()],

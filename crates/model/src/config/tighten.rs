@@ -173,7 +173,8 @@ fn at_most<T: Ord + Display + Copy>(
     }
 }
 
-/// Returns `mounts` with the requested mount made read-only, if the request is read-only.
+/// Returns `mounts` with the mount that the project requests made read-only, if the request is
+/// read-only.
 fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Loosening> {
     let same = |mount: &Mount| mount.source() == asked.source() && mount.target() == asked.target();
     match mounts.iter().find(|mount| same(mount)) {
@@ -187,7 +188,8 @@ fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Loose
     }
 }
 
-/// Returns `env` with the requested variable. Errors omit the operator's values, which can be secret.
+/// Returns `env` with the variable that the project requests, or an error if that loosens the
+/// operator's rules. Errors omit the operator's values, which can be secret.
 fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Loosening> {
     let name = asked.name();
     match env.iter().find(|variable| variable.name() == name) {
@@ -236,7 +238,7 @@ fn subset_of_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Loosen
     Ok(kept)
 }
 
-/// Whether the project's rule names this rule of the operator.
+/// Returns whether the project's rule names this rule of the operator.
 ///
 /// It does if the rules are equal, or if it is the operator's rule without additional settings.
 fn names_rule(asked: &Allow, rule: &Allow) -> bool {

@@ -95,7 +95,7 @@ fn ask_value(rule: &Rule) -> Value {
     }
 }
 
-/// Returns the long form of a rule, without keys that have their default.
+/// Returns the long TOML form of a rule, without keys that have their default.
 fn long_form(rule: &Rule, verb: &str) -> Value {
     let mut table = Table::new();
     let mut put = |key: &str, value: Value| {

@@ -69,7 +69,7 @@ by_text!(MicroUsd);
 pub struct Budget {
     pub requests: Option<u64>,
     pub bytes: Option<ByteSize>,
-    /// Tokens of model APIs that report their token use.
+    /// The maximum number of tokens of model APIs that report their token use.
     pub tokens: Option<u64>,
     pub money: Option<MicroUsd>,
 }
@@ -79,7 +79,7 @@ impl Budget {
         *self == Self::default()
     }
 
-    /// Returns this budget with missing values taken from `base`.
+    /// Returns this budget with its missing values taken from `base`.
     #[must_use]
     pub fn or(self, base: Self) -> Self {
         Self {

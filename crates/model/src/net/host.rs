@@ -9,9 +9,9 @@ use super::by_text;
 /// The host name by which a box reaches ports of the user's own machine, if a rule allows them.
 pub const HOST_NAME: &str = "host.belljar.internal";
 
-/// Maximum length of a name, without the final dot (RFC 1035 §2.3.4).
+/// The maximum length of a host name, without the final dot (RFC 1035 §2.3.4).
 const MAX_NAME: usize = 253;
-/// Maximum length of a label (RFC 1035 §2.3.4).
+/// The maximum length of a label of a host name (RFC 1035 §2.3.4).
 const MAX_LABEL: usize = 63;
 
 /// A host name: labels of letters, digits and hyphens, lower case, without a final dot.
@@ -48,17 +48,17 @@ impl Hostname {
         &self.0
     }
 
-    /// Returns the labels from left to right.
+    /// Returns the labels of the host name from left to right.
     pub fn labels(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('.')
     }
 
-    /// Whether this name is `parent` or a name below it. Compares whole labels (A09).
+    /// Returns whether this host name is `parent` or a name below it. Compares whole labels (A09).
     pub fn is_within(&self, parent: &str) -> bool {
         self.0 == parent || self.is_below(parent)
     }
 
-    /// Whether this name is below `parent`, at any depth.
+    /// Returns whether this host name is below `parent`, at any depth.
     pub fn is_below(&self, parent: &str) -> bool {
         self.0.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
     }
@@ -103,7 +103,8 @@ impl FromStr for Hostname {
     }
 }
 
-/// Whether some resolvers would treat a name with this last label as an address: `1`, `0x7f`.
+/// Returns whether some resolvers would treat a name with this last label as an IP address: `1`,
+/// `0x7f`.
 ///
 /// See WHATWG URL, "ends in a number", and inet_aton(3).
 fn ends_in_number(label: &str) -> bool {
@@ -131,7 +132,7 @@ pub enum Target {
     Address(IpAddr),
 }
 
-/// The reason why a text is neither a valid host name nor a valid address.
+/// The reason why a text is neither a valid host name nor a valid IP address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     #[error(transparent)]
@@ -143,7 +144,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Returns the host name, or `None` for an address.
+    /// Returns the host name of the target, or `None` for an IP address.
     pub fn name(&self) -> Option<&Hostname> {
         match self {
             Self::Name(name) => Some(name),
@@ -194,7 +195,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// Parses a target with an optional port, as in `Host` and `:authority`. User information is refused.
+/// Parses a host or IP address with an optional port, as in `Host` and `:authority`. User
+/// information is refused.
 pub fn authority(text: &str) -> Result<(Target, Option<u16>), TargetError> {
     let (target, port) = split_port(text).map_err(|()| TargetError::Port)?;
     // Without brackets, an IPv6 address and a port are ambiguous.

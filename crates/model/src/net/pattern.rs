@@ -9,7 +9,8 @@ use super::by_text;
 use super::host::{Hostname, HostnameError, Target, TargetError};
 use super::suffix::open_to_strangers;
 
-/// One target, or all names below a domain: `*.example.com` matches any depth, not `example.com`.
+/// A host pattern: one target, or all names below a domain (`*.example.com` matches any depth, not
+/// `example.com`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPattern(Inner);
 
@@ -26,12 +27,14 @@ pub enum HostPatternError {
     Target(TargetError),
     #[error("a wildcard must be the whole first label, as in *.example.com")]
     Star,
-    #[error("*.{0} would match hosts of unrelated owners: {1}; list the hosts one by one")]
+    #[error(
+        "the wildcard *.{0} would match hosts of unrelated owners: {1}; list the hosts one by one"
+    )]
     Strangers(Hostname, &'static str),
 }
 
 impl HostPattern {
-    /// Parses a pattern for a `deny` rule, in which a wildcard can be arbitrarily wide.
+    /// Parses a host pattern of a `deny` rule, in which a wildcard can be arbitrarily wide.
     pub fn for_deny(text: &str) -> Result<Self, HostPatternError> {
         let Some(rest) = text.strip_prefix("*.") else {
             if text.contains('*') {
@@ -46,7 +49,7 @@ impl HostPattern {
         rest.parse().map(|name| Self(Inner::Below(name))).map_err(not_a_name)
     }
 
-    /// Creates a pattern that matches only this target.
+    /// Creates a host pattern that matches only this target.
     pub const fn exact(target: Target) -> Self {
         Self(Inner::Exact(target))
     }
@@ -59,7 +62,7 @@ impl HostPattern {
         }
     }
 
-    /// Returns the only target, or `None` for a wildcard.
+    /// Returns the only target that the pattern matches, or `None` for a wildcard.
     pub fn target(&self) -> Option<&Target> {
         match &self.0 {
             Inner::Exact(target) => Some(target),
@@ -67,7 +70,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether this pattern matches everything that `other` matches.
+    /// Returns whether this host pattern matches everything that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (_, Inner::Exact(target)) => self.matches(target),
@@ -76,7 +79,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether some target matches both patterns.
+    /// Returns whether some target matches both host patterns.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
@@ -112,7 +115,7 @@ impl Serialize for HostPattern {
     }
 }
 
-/// Deserializes a pattern, wide wildcards included, since a `deny` rule can have them.
+/// Deserializes a host pattern, wide wildcards included, since a `deny` rule can have them.
 ///
 /// An `allow` rule is checked separately.
 impl<'de> Deserialize<'de> for HostPattern {
@@ -122,7 +125,7 @@ impl<'de> Deserialize<'de> for HostPattern {
     }
 }
 
-/// A pattern for canonical paths: `*` matches within a segment, `**` any number of segments.
+/// A pattern for URL paths: `*` matches within a segment, `**` any number of segments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathPattern(String);
 
@@ -135,7 +138,7 @@ pub enum PathPatternError {
     TooLong,
     #[error("`**` must be a whole segment; write for example /repos/acme/**")]
     DoubleStar,
-    #[error("a path can have at most four `**`")]
+    #[error("a path pattern can have at most four `**`")]
     TooManyDoubleStars,
     #[error("a path cannot contain `//`, `/./` or `/../`")]
     Segment,
@@ -152,7 +155,8 @@ impl PathPattern {
         &self.0
     }
 
-    /// Whether the pattern matches a canonical path, which starts with `/` and has one spelling.
+    /// Returns whether the pattern matches a canonical path, which starts with `/` and has one
+    /// spelling.
     pub fn matches(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else { return false };
         let pattern: Vec<&str> = self.0.split('/').skip(1).collect();
@@ -160,12 +164,14 @@ impl PathPattern {
         segments(&pattern, &path)
     }
 
-    /// Whether the pattern matches if `%2F` means a slash on both sides, as for some servers.
+    /// Returns whether the pattern matches a path if `%2F` means a slash on both sides, as for some
+    /// servers.
     pub fn matches_slashed(&self, slashed: &str) -> bool {
         Self(self.0.replace("%2F", "/")).matches(slashed)
     }
 
-    /// Whether the pattern matches with all escapes decoded on both sides, one character per byte.
+    /// Returns whether the pattern matches a path with all escapes decoded on both sides, one
+    /// character per byte.
     ///
     /// That is how the most lenient server would read a path. For `deny` rules.
     pub fn matches_decoded(&self, decoded: &str) -> bool {
@@ -173,7 +179,7 @@ impl PathPattern {
     }
 }
 
-/// Decodes percent escapes, one character per byte. Invalid escapes stay unchanged.
+/// Decodes the percent escapes of a text, one character per byte. Invalid escapes stay unchanged.
 pub fn percent_decoded(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -191,7 +197,8 @@ pub fn percent_decoded(text: &str) -> String {
     decoded
 }
 
-/// Matches segments by backtracking, which is bounded by the limits on `**` and on path lengths.
+/// Matches path segments by backtracking, which is bounded by the limits on `**` and on path
+/// lengths.
 fn segments(pattern: &[&str], path: &[&str]) -> bool {
     match (pattern, path) {
         ([], []) => true,
@@ -206,7 +213,7 @@ fn segments(pattern: &[&str], path: &[&str]) -> bool {
     }
 }
 
-/// Matches `*` within a segment, in time linear in the product of the lengths.
+/// Matches one path segment with `*`, in time linear in the product of the lengths.
 fn within(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -264,7 +271,7 @@ impl FromStr for PathPattern {
     }
 }
 
-/// Returns the text with upper-case escapes, as in canonical paths.
+/// Returns the path pattern with upper-case escapes, as in canonical paths.
 fn escapes_upper(text: &str) -> Result<String, PathPatternError> {
     let mut upper = String::with_capacity(text.len());
     let mut rest = text;
@@ -290,7 +297,7 @@ fn escapes_upper(text: &str) -> Result<String, PathPatternError> {
     Ok(upper)
 }
 
-/// Whether a byte must not be escaped (RFC 3986 §2.3).
+/// Returns whether a byte must not be percent-encoded (RFC 3986 §2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
@@ -299,7 +306,7 @@ fn is_unreserved_char(c: char) -> bool {
     u8::try_from(c).is_ok_and(is_unreserved)
 }
 
-/// Whether another character can be unescaped in a segment (RFC 3986 §3.3).
+/// Returns whether a reserved character can be unescaped in a path segment (RFC 3986 §3.3).
 ///
 /// Excludes `;`, which servers read in two ways (A24), and `*`, which is our wildcard.
 fn is_plain(c: char) -> bool {

@@ -18,20 +18,21 @@ use crate::time::AskTimeout;
 pub struct Policy {
     pub net: Net,
     pub allow: Vec<Rule>,
-    /// Rules that refuse requests; a match overrides `allow` and `ask`.
+    /// The rules that refuse requests; a match overrides `allow` and `ask`.
     pub deny: Vec<Rule>,
-    /// Rules that need the operator's approval each time; a match overrides `allow`.
+    /// The rules for requests that need the operator's approval each time; a match overrides
+    /// `allow`.
     pub ask: Vec<Rule>,
     /// How long a request waits for the operator's answer.
     pub ask_timeout: AskTimeout,
     /// The secrets for which this box gets placeholders.
     pub secrets: Vec<SecretDecl>,
-    /// The budget of the whole run.
+    /// The network budget of the whole run.
     pub budget: Budget,
     pub proxy: Option<Proxy>,
 }
 
-/// An HTTP proxy for upstream connections.
+/// The HTTP proxy through which the broker connects to upstream servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
     pub target: Target,

@@ -23,7 +23,7 @@ pub struct PresetError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preset {
     pub name: PresetName,
-    /// A one-line description.
+    /// A one-line description of the preset.
     pub about: &'static str,
     pub rules: Vec<Rule>,
     pub secrets: Vec<SecretDecl>,
@@ -32,7 +32,7 @@ pub struct Preset {
 struct Data {
     name: &'static str,
     about: &'static str,
-    /// Rules as on a command line, each with the paths for its host.
+    /// The rules of the preset as on a command line, each with the paths for its host.
     rules: &'static [(&'static str, &'static [&'static str])],
     secrets: &'static [Secret],
 }
@@ -206,7 +206,7 @@ const PRESETS: [Data; 9] = [
     },
 ];
 
-/// Returns the preset of this name, if there is one.
+/// Returns the preset of this name, if it exists.
 pub fn preset(name: &str) -> Option<Preset> {
     PRESETS.iter().find(|data| data.name == name).and_then(Data::preset)
 }

@@ -27,7 +27,7 @@ pub enum RateError {
     TooMany,
 }
 
-/// Units, their other spellings and their milliseconds; the largest unit first.
+/// The time units of a rate, their other spellings and their milliseconds; the largest unit first.
 const UNITS: [(&str, &[&str], u64); 5] = [
     ("day", &["d"], 86_400_000),
     ("h", &["hour"], 3_600_000),

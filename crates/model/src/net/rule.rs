@@ -44,7 +44,8 @@ pub enum AllowError {
 }
 
 impl Allow {
-    /// Checks a rule that was not parsed from text; a preset is always valid.
+    /// Returns an error if a rule that was not parsed from text is invalid; a preset is always
+    /// valid.
     pub fn check(&self) -> Result<(), RuleError> {
         match self {
             Self::Preset(_) => Ok(()),
@@ -72,22 +73,22 @@ impl FromStr for Allow {
 pub enum RuleTarget {
     Http(HttpRule),
     Tcp(TcpRule),
-    /// A port of the user's own machine, reached as `host.belljar.internal`.
+    /// Connections to a port of the user's own machine, reached as `host.belljar.internal`.
     HostPort(u16),
 }
 
-/// HTTP requests to the hosts of a pattern.
+/// A rule for HTTP requests to the hosts of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpRule {
     pub host: HostPattern,
-    /// The ports; in a `deny` or `ask` rule, an empty list means all ports.
+    /// The TCP ports of the rule; in a `deny` or `ask` rule, an empty list means all ports.
     pub ports: Vec<u16>,
-    /// The scheme; a `deny` or `ask` rule applies to both schemes.
+    /// The scheme of the requests; a `deny` or `ask` rule applies to both schemes.
     pub scheme: Scheme,
-    /// `None` means all methods, except those that no rule can allow.
+    /// The HTTP methods of the rule; `None` means all methods, except those that no rule can allow.
     pub methods: Option<BTreeSet<Method>>,
-    /// `None` means all paths.
+    /// The path patterns of the rule; `None` means all paths.
     pub paths: Option<Vec<PathPattern>>,
     pub secrets: BTreeSet<SecretName>,
     pub limits: RuleLimits,
@@ -97,7 +98,7 @@ pub struct HttpRule {
     pub connect: Option<SocketAddr>,
 }
 
-/// TCP connections to one port of one target, with any content.
+/// A rule for TCP connections to one port of one target, with any content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpRule {
@@ -115,9 +116,9 @@ pub enum RuleError {
     Malformed,
     #[error("`id` is empty or contains control characters")]
     Id,
-    #[error("`host`: {0}")]
+    #[error("invalid `host`: {0}")]
     Host(HostPatternError),
-    #[error("`tcp`: {0}")]
+    #[error("invalid `tcp`: {0}")]
     Tcp(TargetError),
     #[error("`tcp` needs a host and a port, for example db.internal:5432")]
     TcpPort,
@@ -127,48 +128,48 @@ pub enum RuleError {
     NoPorts,
     #[error("port 80 means plain HTTP and the other ports HTTPS; write two rules, or set `scheme`")]
     MixedPorts,
-    #[error("`methods`: {0}")]
+    #[error("invalid `methods`: {0}")]
     Method(MethodError),
     #[error("`methods` is empty, so the rule matches nothing; leave it out to match all")]
     NoMethods,
-    #[error("`methods`: no rule can allow {0}")]
+    #[error("invalid `methods`: no rule can allow {0}")]
     ForbiddenMethod(Method),
-    #[error("`paths`: {0}")]
+    #[error("invalid `paths`: {0}")]
     Path(PathPatternError),
     #[error("`paths` is empty, so the rule matches nothing; leave it out to match all")]
     NoPaths,
-    #[error("`secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS")]
+    #[error("invalid `secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS")]
     SecretOverHttp,
     #[error(
         "`tls = \"passthrough\"` cannot be combined with `{0}`, because requests are not intercepted"
     )]
     Passthrough(&'static str),
-    #[error("`connect`: no connection to this address is possible")]
+    #[error("invalid `connect`: no connection to this address is possible")]
     Connect,
     #[error(
         "a rule cannot name this machine; write `host-port = PORT`, and the box connects to {HOST_NAME}"
     )]
     ThisMachine,
-    #[error("`{0}` is not possible in a `deny` rule")]
+    #[error("the key `{0}` is not possible in a `deny` rule")]
     InDeny(&'static str),
-    #[error("`{0}` is not possible in an `ask` rule")]
+    #[error("the key `{0}` is not possible in an `ask` rule")]
     InAsk(&'static str),
 }
 
 impl Rule {
-    /// Parses an `allow` rule.
+    /// Parses an `allow` rule from text.
     pub fn allow(text: &str) -> Result<Self, RuleError> {
         let what = RuleTarget::parse(text, HostPattern::from_text_allow, Vec::from)?;
         Self::allowing(None, what)
     }
 
-    /// Parses a `deny` rule: wildcards can be wide, and no port means all ports.
+    /// Parses a `deny` rule from text: wildcards can be wide, and no port means all ports.
     pub fn deny(text: &str) -> Result<Self, RuleError> {
         let what = RuleTarget::parse(text, HostPattern::for_deny, |_| Vec::new())?;
         Self::denying(None, what)
     }
 
-    /// Parses an `ask` rule, which can be as wide as a `deny` rule.
+    /// Parses an `ask` rule from text, which can be as wide as a `deny` rule.
     pub fn ask(text: &str) -> Result<Self, RuleError> {
         let what = RuleTarget::parse(text, HostPattern::for_deny, |_| Vec::new())?;
         Self::asking(None, what)
@@ -192,7 +193,7 @@ impl Rule {
         Ok(Self { id: name.unwrap_or_else(|| format!("ask {what}")), what })
     }
 
-    /// Checks an `allow` rule that was not parsed from text but read from a frame or from JSON.
+    /// Returns an error if a deserialized `allow` rule is invalid.
     pub fn check_allow(&self) -> Result<(), RuleError> {
         self.check_id()?;
         if let RuleTarget::Http(http) = &self.what {
@@ -202,13 +203,13 @@ impl Rule {
         self.what.check_allow()
     }
 
-    /// Checks a `deny` rule that was not parsed from text but read from a frame or from JSON.
+    /// Returns an error if a deserialized `deny` rule is invalid.
     pub fn check_deny(&self) -> Result<(), RuleError> {
         self.check_id()?;
         self.what.check_deny()
     }
 
-    /// Checks an `ask` rule that was not parsed from text but read from a frame or from JSON.
+    /// Returns an error if a deserialized `ask` rule is invalid.
     pub fn check_ask(&self) -> Result<(), RuleError> {
         self.check_id()?;
         self.what.check_ask()
@@ -231,7 +232,7 @@ impl Rule {
 }
 
 impl HttpRule {
-    /// Returns a rule for all requests over TLS to these hosts.
+    /// Returns a rule that matches all HTTPS requests to these hosts.
     pub fn https(host: HostPattern) -> Self {
         Self {
             host,
@@ -251,7 +252,7 @@ impl HttpRule {
         self.methods.as_ref().is_none_or(|methods| methods.contains(method))
     }
 
-    /// Returns the scheme that a list of ports implies.
+    /// Returns the scheme (HTTP or HTTPS) that a list of ports implies.
     pub fn scheme_of(ports: &[u16]) -> Result<Scheme, RuleError> {
         match (ports.contains(&80), ports.iter().all(|port| *port == 80)) {
             (true, true) => Ok(Scheme::Http),
@@ -288,7 +289,7 @@ impl HttpRule {
         self.check_way()
     }
 
-    /// Checks the parts that only a rule which lets requests through can have.
+    /// Returns an error if a part is invalid that only an `allow` or `ask` rule can have.
     fn check_way(&self) -> Result<(), RuleError> {
         if self.scheme == Scheme::Http && !self.secrets.is_empty() {
             return Err(RuleError::SecretOverHttp);
@@ -337,7 +338,7 @@ impl HttpRule {
     }
 }
 
-/// Whether a target is a loopback name or address, or the name of this machine in boxes.
+/// Returns whether a target is a loopback name or address, or the name of this machine in boxes.
 fn is_this_machine(target: &Target) -> bool {
     match target {
         Target::Name(name) => name.as_str() == HOST_NAME || name.is_within("localhost"),
@@ -432,7 +433,8 @@ impl HostPattern {
 }
 
 impl TcpRule {
-    /// Parses `db.internal:5432`, `10.0.0.5:5432` or `[2001:db8::1]:5432`.
+    /// Parses the target of a TCP rule: `db.internal:5432`, `10.0.0.5:5432` or
+    /// `[2001:db8::1]:5432`.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let (target, port) = split_port(text).map_err(|()| RuleError::Port)?;
         let port = port.ok_or(RuleError::TcpPort)?;
@@ -453,7 +455,7 @@ fn parse_methods(text: &str) -> Result<BTreeSet<Method>, RuleError> {
     text.split(',').map(|method| method.parse().map_err(RuleError::Method)).collect()
 }
 
-/// Writes the form of a command line, in which a rule has one path.
+/// Writes the rule as on a command line, where a rule has one path.
 impl fmt::Display for RuleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

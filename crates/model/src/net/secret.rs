@@ -21,7 +21,9 @@ pub struct SecretName(String);
 
 /// The reason why a text is not a valid secret name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first")]
+#[error(
+    "invalid secret name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter or digit"
+)]
 pub struct SecretNameError;
 
 impl SecretName {
@@ -67,12 +69,12 @@ pub struct Capture {
     pub from: CaptureFrom,
 }
 
-/// The location of a token in a response.
+/// The location of a token in a response: a JSON pointer or a header.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CaptureFrom {
-    /// A JSON pointer (RFC 6901) into the body.
+    /// The token is in the response body, at this JSON pointer (RFC 6901).
     Json(String),
-    /// A header name in lower case.
+    /// The token is in the response header with this name, in lower case.
     Header(String),
 }
 
@@ -123,7 +125,8 @@ pub struct SecretDecl {
     pub hosts: Vec<HostPattern>,
     /// The parts of a request that can hold the secret; never empty.
     pub slots: Vec<Slot>,
-    /// `None` means all methods that the rule allows.
+    /// The HTTP methods of requests that can carry the secret; `None` means all that the rule
+    /// allows.
     pub methods: Option<BTreeSet<Method>>,
     pub paths: Option<Vec<PathPattern>>,
     pub shape: Shape,
@@ -150,7 +153,8 @@ pub enum SecretDeclError {
 }
 
 impl SecretDecl {
-    /// Returns the secrets whose values are needed: its own, and the client secret if there is one.
+    /// Returns the names of the secrets whose values are needed: this one, and its client secret if
+    /// any.
     pub fn needs(&self) -> impl Iterator<Item = &SecretName> {
         let other = match &self.kind {
             SecretKind::OAuth2 { client_secret, .. } => client_secret.as_ref(),
@@ -159,7 +163,8 @@ impl SecretDecl {
         std::iter::once(&self.name).chain(other)
     }
 
-    /// Returns the declaration of a token for these hosts, in the `Authorization` header.
+    /// Returns the declaration of a token that is sent to these hosts in the `Authorization`
+    /// header.
     pub fn token(name: SecretName, hosts: Vec<HostPattern>) -> Self {
         Self {
             name,
@@ -175,12 +180,12 @@ impl SecretDecl {
         }
     }
 
-    /// Whether this host can receive the secret.
+    /// Returns whether this host can receive the secret.
     pub fn is_for(&self, target: &Target) -> bool {
         self.hosts.iter().any(|host| host.matches(target))
     }
 
-    /// Whether a request can carry the secret.
+    /// Returns whether a request can carry the secret.
     ///
     /// `is_path` returns whether a pattern allows the path of the request in every possible reading.
     pub fn covers(
@@ -194,7 +199,7 @@ impl SecretDecl {
             && self.paths.as_ref().is_none_or(|paths| paths.iter().any(is_path))
     }
 
-    /// Returns an error if the declaration could never be used.
+    /// Returns an error if the declaration of the secret could never be used.
     pub fn check(&self) -> Result<(), SecretDeclError> {
         if self.hosts.is_empty() {
             return Err(SecretDeclError::NoHosts);

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use super::by_text;
 
-/// A format of literal text and runs of random letters and digits: `ghp_{36}`, `sk-ant-api03-{93}AA`.
+/// The format of a placeholder: literal text and runs of random letters and digits (`ghp_{36}`,
+/// `sk-ant-api03-{93}AA`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape(Vec<ShapePart>);
 
@@ -13,14 +14,16 @@ pub struct Shape(Vec<ShapePart>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShapePart {
     Literal(String),
-    /// A number of random characters of `[A-Za-z0-9]`.
+    /// A run of this number of random characters of `[A-Za-z0-9]`.
     Random(usize),
 }
 
 /// The reason why a text is not a valid format of placeholders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    #[error("invalid braces; write a number in them, for example ghp_{{36}}")]
+    #[error(
+        "invalid braces in the placeholder format; write a number in them, for example ghp_{{36}}"
+    )]
     Brace,
     #[error(
         "at least {} random characters are needed, or the placeholder could be guessed",
@@ -36,7 +39,7 @@ pub enum ShapeError {
 }
 
 impl Shape {
-    /// Minimum number of random characters, about 119 bits.
+    /// The minimum number of random characters of a placeholder, about 119 bits.
     pub const MIN_RANDOM: usize = 20;
     pub const MAX: usize = 1024;
 
@@ -44,12 +47,12 @@ impl Shape {
         &self.0
     }
 
-    /// Returns the length of a placeholder.
+    /// Returns the length of placeholders of this format.
     pub fn len(&self) -> usize {
         self.0.iter().map(ShapePart::len).sum()
     }
 
-    /// Always false, since every placeholder has random characters.
+    /// Returns false, since every placeholder has random characters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -114,7 +117,8 @@ fn count(digits: &str) -> Result<usize, ShapeError> {
     digits.parse().ok().filter(|count| *count <= Shape::MAX).ok_or(ShapeError::TooLong)
 }
 
-/// Whether a byte stays unchanged in a header, a query, a JSON string and in Basic credentials.
+/// Returns whether a byte stays unchanged in a header, a query, a JSON string and in Basic
+/// credentials.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"\"'\\%:&=,;{}<>#+?".contains(&byte)
 }

@@ -13,33 +13,33 @@ use super::secret::SecretName;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecretKind {
-    /// A text that replaces its placeholder.
+    /// The secret is a text that replaces its placeholder.
     #[default]
     Token,
-    /// A pair of AWS keys, `ID:SECRET`, with which the broker signs requests again.
+    /// The secret is a pair of AWS keys, `ID:SECRET`, with which the broker signs requests again.
     SigV4 {
-        /// The region; by default from the host name or from the box's own signature.
+        /// The AWS region; by default from the host name or from the box's own signature.
         region: Option<String>,
         service: Option<String>,
     },
-    /// A key for a message authentication code over the request.
+    /// The secret is a key for a message authentication code (HMAC) of the request.
     Hmac {
-        /// Name of the header for the code, in lower case.
+        /// The name of the header that gets the authentication code, in lower case.
         header: String,
         algorithm: HmacAlgorithm,
         encoding: HmacEncoding,
-        /// Text before the code in the header, for example `sha256=`.
+        /// The text before the authentication code in the header, for example `sha256=`.
         prefix: String,
         message: SignedMessage,
-        /// Name of the header for the time of `{timestamp}` in seconds, in lower case.
+        /// The name of the header that gets the time of `{timestamp}` in seconds, in lower case.
         timestamp_header: Option<String>,
     },
-    /// A refresh token or client secret, with which the host fetches access tokens.
+    /// The secret is a refresh token or client secret, with which the broker fetches access tokens.
     OAuth2 {
         token_url: TokenUrl,
         grant: Grant,
         client_id: Option<String>,
-        /// Another secret, for clients that need a client secret to refresh.
+        /// The name of the client secret, for clients that need one to refresh tokens.
         client_secret: Option<SecretName>,
         auth: ClientAuth,
         body: TokenBody,
@@ -50,7 +50,7 @@ pub enum SecretKind {
 impl SecretKind {
     pub const NAMES: [&str; 4] = ["token", "sigv4", "hmac", "oauth2"];
 
-    /// Returns the name in `belljar.toml`.
+    /// Returns the name of the secret's kind in `belljar.toml`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -105,19 +105,19 @@ pub enum TokenBody {
     Json,
 }
 
-/// The reason why a text is not one of a few choices.
+/// The error for a text that is not one of a few choices, which lists the choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be one of {}", .0.join(", "))]
+#[error("invalid choice; write one of {}", .0.join(", "))]
 pub struct ChoiceError(&'static [&'static str]);
 
 impl ChoiceError {
-    /// Creates the error for a text that is none of these names.
+    /// Creates the error for a text that is not one of these names.
     pub(crate) const fn of(names: &'static [&'static str]) -> Self {
         Self(names)
     }
 }
 
-/// Returns the choice of this name.
+/// Returns the choice with this name, or an error that lists the names.
 fn choose<T: Copy>(
     text: &str,
     names: &'static [&'static str],
@@ -272,20 +272,20 @@ impl fmt::Display for SignedMessage {
 pub struct TokenUrl {
     pub target: Target,
     pub port: u16,
-    /// The path, which begins with `/`.
+    /// The path of the URL, which begins with `/`.
     pub path: String,
 }
 
 /// The reason why a text is not a valid URL of a token server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenUrlError {
-    #[error("must begin with https://")]
+    #[error("the URL of a token server must begin with https://")]
     Scheme,
     #[error(transparent)]
     Target(TargetError),
     #[error("invalid port; write a number from 1 to 65535")]
     Port,
-    #[error("the path must have plain characters, without query and fragment")]
+    #[error("the path of a token URL must have plain characters, without query and fragment")]
     Path,
 }
 

@@ -8,14 +8,14 @@ use super::by_text;
 /// A part of a request that can hold a secret. A placeholder anywhere else stops the request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
-    /// A header, in lower case. `authorization` includes the value after `Bearer` or `token`, and the
-    /// password of Basic.
+    /// The secret is in a header with this name, in lower case. `authorization` includes the value
+    /// after `Bearer` or `token`, and the password of Basic.
     Header(String),
-    /// Only the user or password of `Authorization: Basic`.
+    /// The secret is only the user or password of `Authorization: Basic`.
     Basic,
-    /// The value of one query parameter.
+    /// The secret is the value of one query parameter.
     Query(String),
-    /// One string of a JSON body, given by a JSON pointer (RFC 6901).
+    /// The secret is one string of a JSON body, given by a JSON pointer (RFC 6901).
     Json(String),
 }
 
@@ -24,17 +24,18 @@ pub enum Slot {
 pub enum SlotError {
     #[error("invalid slot; write `header:NAME`, `basic`, `query:NAME` or `json:/POINTER`")]
     Malformed,
-    #[error("invalid header name")]
+    #[error("invalid header name; write for example Authorization or X-Api-Key")]
     Header,
-    #[error("servers store, forward or log this header; a secret cannot be in it")]
+    #[error("invalid slot: servers store, forward or log this header, so it cannot hold a secret")]
     Sink,
-    #[error("invalid parameter name; use letters, digits and - . _ ~")]
+    #[error("invalid query parameter name; use letters, digits and - . _ ~")]
     Query,
     #[error("invalid JSON pointer; write for example /auth/token")]
     Pointer,
 }
 
-/// Headers that servers store, forward or interpret themselves (B03).
+/// The headers that servers store, forward or interpret themselves, so they cannot hold a secret
+/// (B03).
 const SINKS: &[&str] = &[
     "accept",
     "accept-encoding",
@@ -63,7 +64,7 @@ const SINKS: &[&str] = &[
     "via",
 ];
 
-/// Returns a header name in lower case (RFC 9110 §5.1, a token).
+/// Returns a valid header name in lower case (RFC 9110 §5.1, a token).
 pub fn header_name(text: &str) -> Result<String, SlotError> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.is_empty() || text.len() > 64 || !text.bytes().all(legal) {

@@ -9,7 +9,7 @@ use psl::{List, Psl as _, Type};
 const REGISTRY: &str = "anyone can register a name there";
 const SERVICE: &str = "every customer of that service has a name there";
 
-/// Returns why `*.` before this name would match names of unrelated owners, or `None`.
+/// Returns why the wildcard `*.` before this name would match names of unrelated owners, or `None`.
 pub(super) fn open_to_strangers(name: &str) -> Option<&'static str> {
     if !name.contains('.') {
         return Some(REGISTRY);
@@ -33,8 +33,8 @@ fn public_suffix(name: &str) -> Option<Type> {
     here.typ.filter(|_| is_suffix).or(below.typ.filter(|_| is_parent))
 }
 
-/// Whether a name is an AWS host with buckets or gateways: `s3.eu-west-1.amazonaws.com`, `s3-website-…`,
-/// `execute-api.…`, `elb.…`, with or without a region.
+/// Returns whether a name is an AWS host with buckets or gateways: `s3.eu-west-1.amazonaws.com`,
+/// `s3-website-…`, `execute-api.…`, `elb.…`, with or without a region.
 fn is_bucket_host(name: &str) -> bool {
     name == "amazonaws.com"
         || name == "amazonaws.com.cn"
@@ -44,7 +44,8 @@ fn is_bucket_host(name: &str) -> bool {
             .is_some_and(|rest| rest.split('.').count() <= 3)
 }
 
-/// Services with a name for each customer that are missing in the public suffix list.
+/// The domains of services that give each customer a subdomain and are missing in the public suffix
+/// list.
 const TENANTS: &[&str] = &[
     "app.github.dev",
     "netlify.com",
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn domains_from_before_the_public_suffix_list_are_still_refused() {
+    fn wildcard_over_each_well_known_public_suffix_is_refused() {
         let names =
             "ac.uk co.uk gov.uk ltd.uk me.uk net.uk org.uk plc.uk sch.uk com.au net.au org.au
             edu.au gov.au id.au co.nz net.nz org.nz ac.jp co.jp go.jp ne.jp or.jp co.kr
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn public_suffix_rules_with_stars_and_exceptions_apply() {
+    fn wildcard_check_follows_stars_and_exceptions_of_the_public_suffix_list() {
         for (name, expected) in [
             ("co.uk", Some(REGISTRY)),
             ("github.io", Some(SERVICE)),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bucket_host_with_a_region_is_refused() {
+    fn wildcard_over_every_regional_bucket_host_is_refused() {
         for name in ["amazonaws.com", "s3.eu-west-1.amazonaws.com", "a.b.c.amazonaws.com.cn"] {
             assert_eq!(open_to_strangers(name), Some(SERVICE), "{name}");
         }

@@ -73,7 +73,7 @@ fn host_name_has_only_letters_digits_and_hyphens() {
 }
 
 #[test]
-fn a01_host_name_with_a_byte_that_no_label_has_is_refused() {
+fn a01_host_name_with_an_invalid_byte_is_refused() {
     let host = b"evil.allowed.com";
     for at in 0..=host.len() {
         for byte in 0..=u8::MAX {
@@ -193,7 +193,7 @@ fn a09_wildcard_over_names_of_unrelated_owners_is_refused() {
 }
 
 #[test]
-fn path_pattern_matches_segment_by_segment() {
+fn path_pattern_matches_a_path_segment_by_segment() {
     let matches = |pattern: &str, path: &str| pattern.parse::<PathPattern>().unwrap().matches(path);
     for (pattern, path, expect) in [
         ("/", "/", true),
@@ -277,7 +277,7 @@ fn methods_rates_and_money_are_parsed_and_printed() {
 }
 
 #[test]
-fn slots_shapes_and_captures_are_parsed_and_printed() {
+fn slots_placeholder_formats_and_captures_are_parsed_and_printed() {
     accepted::<Slot>("header:Authorization", "header:authorization");
     accepted::<Slot>("basic", "basic");
     accepted::<Slot>("query:key", "query:key");
@@ -384,7 +384,7 @@ fn allow(text: &str, expect: &str) {
 }
 
 #[test]
-fn short_rules_are_parsed_and_printed() {
+fn network_rules_in_the_short_form_are_parsed_and_printed() {
     allow("api.github.com", "api.github.com");
     allow("https://api.github.com:443", "api.github.com");
     allow("*.example.com:8443", "*.example.com:8443");
@@ -474,7 +474,7 @@ fn rule_with_contradicting_parts_is_refused() {
 
 proptest! {
     #[test]
-    fn no_parser_panics_on_any_text(text in "(\\PC|[\\x00-\\x20]|[a-z0-9.*:/%{}@-]){0,40}") {
+    fn network_parsers_never_panic_on_any_text(text in "(\\PC|[\\x00-\\x20]|[a-z0-9.*:/%{}@-]){0,40}") {
         if let Ok(name) = text.parse::<Hostname>() {
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }

@@ -14,12 +14,12 @@ use super::by_text;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Method(String);
 
-/// The reason why a text is not a valid method.
+/// The reason why a text is not a valid HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
     #[error("methods must be upper case, for example GET")]
     Lower,
-    #[error("invalid method; write for example GET or POST")]
+    #[error("invalid HTTP method; write for example GET or POST")]
     Malformed,
 }
 
@@ -28,12 +28,14 @@ impl Method {
         &self.0
     }
 
-    /// Whether the method is safe: requests with it change nothing on the server (RFC 9110 §9.2.1).
+    /// Returns whether the HTTP method is safe: requests with it change nothing on the server (RFC
+    /// 9110 §9.2.1).
     pub fn is_safe(&self) -> bool {
         matches!(self.as_str(), "GET" | "HEAD" | "OPTIONS")
     }
 
-    /// Whether no rule can allow the method: it echoes headers or opens a tunnel (A26, A27).
+    /// Returns whether no rule can allow the HTTP method, because it echoes headers or opens a
+    /// tunnel (A26, A27).
     pub fn is_forbidden(&self) -> bool {
         matches!(self.as_str(), "TRACE" | "TRACK" | "CONNECT" | "DEBUG")
     }
@@ -69,7 +71,7 @@ by_text!(Method);
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
     Https,
-    /// Unencrypted; never with a secret (B13).
+    /// Plain HTTP, which never carries a secret (B13).
     Http,
 }
 

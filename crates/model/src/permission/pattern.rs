@@ -7,7 +7,7 @@ use crate::glob::matches_path_or_parent;
 use crate::net::by_text;
 use crate::risky::fold_component;
 
-/// A pattern for files, as in a `.gitignore`.
+/// A pattern for file paths in a permission, as in a `.gitignore`.
 ///
 /// `.env` matches at any depth, `/secrets` and `src/**` from the top of the workspace, `~/.npmrc` in
 /// the home of the box. A pattern that matches a directory also matches everything in it.
@@ -15,34 +15,34 @@ use crate::risky::fold_component;
 pub struct FilePattern {
     text: String,
     place: FilePlace,
-    /// The pattern from the top of its place, with folded names, for [`matches_path_or_parent`].
+    /// The pattern relative to its directory, with folded names, for [`matches_path_or_parent`].
     glob: Vec<char>,
 }
 
-/// The directory to which a pattern is relative.
+/// The directory to which a file pattern is relative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FilePlace {
     Workspace,
-    /// The home of the box, never the operator's home.
+    /// The home directory of the box, never the operator's home.
     Home,
 }
 
 /// The reason why a text is not a valid file pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilePatternError {
-    #[error("the pattern is empty; write `**` for every file of the workspace")]
+    #[error("the file pattern is empty; write `**` for every file of the workspace")]
     Empty,
     #[error(
         "the path must be relative to the workspace, or start with `~/` for the home of the box"
     )]
     Absolute,
-    #[error("the path cannot contain `..` or `.`")]
+    #[error("the path of a permission cannot contain `..` or `.`")]
     Dots,
     #[error(
         "only `*`, `**` and `?` are special; write `?` in place of any other special character"
     )]
     Character,
-    #[error("the pattern is longer than {MAX} characters")]
+    #[error("the file pattern is longer than {MAX} characters")]
     TooLong,
 }
 
@@ -53,7 +53,8 @@ impl FilePattern {
         self.place
     }
 
-    /// Whether a path relative to the top of the workspace matches, or is in a matching directory.
+    /// Returns whether a path relative to the top of the workspace matches, or is in a matching
+    /// directory.
     ///
     /// Names are compared as on the most lenient file system (threat C18).
     pub fn covers(&self, path: &[u8]) -> bool {
@@ -106,10 +107,10 @@ impl FromStr for FilePattern {
     }
 }
 
-/// The component that matches any number of directories.
+/// The pattern component that matches any number of directories.
 const DEEP: &str = "**";
 
-/// Parses one component of a path: `**`, or a name with `*` and `?`, which is folded.
+/// Parses one component of a path pattern: `**`, or a name with `*` and `?`, which is folded.
 fn part(name: &str) -> Result<String, FilePatternError> {
     match name {
         DEEP => return Ok(DEEP.to_owned()),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn file_patterns_match_as_in_git() {
+    fn file_patterns_match_paths_as_in_gitignore() {
         check(".env", &[".env", "a/.env", "a/b/.env", ".env/x", ".ENV"], &["x.env", ".envrc", ""]);
         check("/.env", &[".env"], &["a/.env"]);
         check("./.env", &[".env"], &["a/.env"]);
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Matches component by component in exponential time.
+    /// Matches a pattern by its definition, component by component, in exponential time.
     fn covers_by_definition(pattern: &str, path: &str) -> bool {
         fn covers(parts: &[&str], names: &[&str]) -> bool {
             match (parts, names) {
@@ -212,7 +213,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn pattern_covers_a_path_if_its_components_match_one_by_one(
+        fn file_pattern_matches_a_path_if_its_components_match_one_by_one(
             pattern in "(a|b|[*]|[*][*]|[?]|/|[.]{3}|[*][*]/){1,6}",
             path in "(a|b|/|[.]{3}/?){0,8}",
         ) {
@@ -223,7 +224,7 @@ mod tests {
         }
 
         #[test]
-        fn a_pattern_survives_a_round_trip(text in "[~./a-z*?\\[]{0,12}") {
+        fn file_pattern_survives_a_round_trip(text in "[~./a-z*?\\[]{0,12}") {
             if let Ok(pattern) = text.parse::<FilePattern>() {
                 proptest::prop_assert_eq!(pattern.to_string().parse(), Ok(pattern));
             }

@@ -2,7 +2,8 @@
 
 use crate::unicode::is_ignorable;
 
-/// Returns the name by which ext4 with `casefold`, HFS+, APFS, NTFS or FAT would find a file.
+/// Returns the folded form of a file name, by which lenient file systems (ext4 with `casefold`,
+/// HFS+, APFS, NTFS, FAT) find a file.
 ///
 /// The result is lower case, has no invisible characters, no dots or spaces at the end, and no stream
 /// after `:`.
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fold_as_on_the_most_lenient_file_system() {
+    fn file_names_fold_as_on_the_most_lenient_file_system() {
         for (name, folded) in [
             (&b".GIT"[..], &b".git"[..]),
             (".g\u{200c}it".as_bytes(), b".git"),

@@ -9,13 +9,13 @@
 use super::RiskClass::{self, Automatic, OnBuild};
 use super::RulePlace::{self, Anywhere, Root};
 
-/// Patterns with the same reason.
+/// Patterns of risky paths with the same reason.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) class: RiskClass,
     pub(super) place: RulePlace,
     pub(super) why: &'static str,
-    /// Patterns separated by whitespace.
+    /// The path patterns of the group, separated by whitespace.
     pub(super) patterns: &'static str,
 }
 

@@ -166,7 +166,7 @@ fn link_in_place_of_a_directory_is_as_risky_as_the_files_in_it() {
 }
 
 #[test]
-fn every_rule_is_well_formed_and_matches_its_own_pattern() {
+fn every_rule_for_risky_paths_is_well_formed_and_matches_its_own_pattern() {
     let mut seen = std::collections::HashSet::new();
     for rule in rules() {
         let RiskyRule { pattern, why, class: _, place: _ } = *rule;
@@ -196,7 +196,7 @@ fn every_rule_is_well_formed_and_matches_its_own_pattern() {
 }
 
 #[test]
-fn protected_paths_are_concrete_and_do_not_overlap() {
+fn protected_paths_have_no_wildcards_and_do_not_overlap() {
     let paths: Vec<_> = protected_at_root().collect();
     for expect in [
         (".git", PathKind::Dir),

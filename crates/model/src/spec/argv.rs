@@ -33,7 +33,7 @@ impl Argv {
         Ok(Self(words))
     }
 
-    /// Returns the program and its arguments; the list is never empty.
+    /// Returns the program and its arguments as a list that is never empty.
     pub fn words(&self) -> &[OsString] {
         &self.0
     }

@@ -16,26 +16,26 @@ use crate::net::Rule;
 use crate::repo::Identity;
 use crate::template::{DEFAULT_TEMPLATE, Overrides};
 
-/// The reason why the stored options do not describe a box.
+/// The reason why the stored options of belljar 0.1 do not describe a box.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Options01Error {
     #[error(
         "belljar 0.1 has no option `{0}` for `up`: start the box with the belljar that made it, or make it again with `belljar up`"
     )]
     Unknown(String),
-    #[error("the value of `{0}` is missing")]
+    #[error("the value of the option `{0}` is missing")]
     NoValue(String),
-    #[error("`{0}` takes no value")]
+    #[error("the option `{0}` takes no value")]
     UnwantedValue(String),
-    #[error("`{0}` is given twice")]
+    #[error("the option `{0}` is given twice")]
     Twice(String),
-    #[error("`{option}`: {why}")]
+    #[error("invalid value of the option `{option}`: {why}")]
     Value { option: String, why: String },
     #[error("{word:?} is not a box name: {why}")]
     Name { word: String, why: String },
-    #[error("`{0}` and `{1}` cannot be combined")]
+    #[error("the options `{0}` and `{1}` cannot be combined")]
     Conflict(&'static str, &'static str),
-    #[error("`{0}` needs `--repo`")]
+    #[error("the option `{0}` needs `--repo`")]
     NeedsRepo(&'static str),
     #[error(transparent)]
     Spec(SpecError),
@@ -97,7 +97,7 @@ impl BoxSpec {
     }
 }
 
-/// The parsed options, with paths as typed.
+/// The parsed options of `belljar up` 0.1, with paths as typed.
 #[derive(Debug, Default)]
 struct Typed {
     template: Option<String>,
@@ -238,7 +238,7 @@ impl Typed {
         }
     }
 
-    /// Returns an error for options that cannot be combined or that need another option.
+    /// Returns an error if options cannot be combined or need another option.
     fn check(&self) -> Result<(), Options01Error> {
         let [workspace, repo] = [self.workspace.is_some(), self.repo.is_some()];
         let conflicts = [
@@ -316,7 +316,8 @@ fn parse<T: FromStr<Err: Display>>(option: &str, value: &str) -> Result<T, Optio
     checked(option, value.parse())
 }
 
-/// Parses a number as 0.1 did: as a signed 64-bit number, so `+5` and `-0` are valid.
+/// Parses a number of an option as belljar 0.1 did: as a signed 64-bit number, so `+5` and `-0` are
+/// valid.
 fn number(option: &str, value: &str) -> Result<u32, Options01Error> {
     let number: i64 = parse(option, value)?;
     checked(option, u32::try_from(number))

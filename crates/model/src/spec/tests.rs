@@ -97,11 +97,11 @@ fn box_spec_with_a_relative_path_is_refused_with_the_field_name() {
     ] {
         let mut spec = spec;
         spec["version"] = json!(1);
-        refused(spec, &format!("`{field}`: {path} is not an absolute path"));
+        refused(spec, &format!("invalid `{field}`: {path} is not an absolute path"));
     }
     refused(
         json!({ "version": 1, "config_file": "/a\0b" }),
-        "`config_file`: a path cannot contain a NUL byte",
+        "invalid `config_file`: a path cannot contain a NUL byte",
     );
 }
 
@@ -117,7 +117,7 @@ fn box_spec_with_health_among_the_overrides_is_refused() {
 fn box_spec_with_a_network_rule_that_no_flag_can_express_is_refused() {
     let mut spec = serde_json::to_value(full()).unwrap();
     spec["network"]["deny"][0]["id"] = json!("a\nb");
-    refused(spec, "`network.deny`: `id` is empty or contains control characters");
+    refused(spec, "invalid `network.deny`: `id` is empty or contains control characters");
 }
 
 #[test]
@@ -228,17 +228,17 @@ fn options_0_1_with_a_branch_and_a_mode_ignore_the_branch() {
 fn options_that_belljar_0_1_refused_are_refused() {
     let mode = Mode::Direct.name();
     for (options, expect) in [
-        (&["--no-tty=1"][..], "`--no-tty` takes no value"),
-        (&["--no-tty", "--no-tty"], "`--no-tty` is given twice"),
-        (&["--net", "none", "--net=none"], "`--net` is given twice"),
-        (&["--health", "-x"], "the value of `--health` is missing"),
-        (&["--health"], "the value of `--health` is missing"),
-        (&["--rootfs="], "the value of `--rootfs` is missing"),
-        (&["--branch", "b"], "`--branch` needs `--repo`"),
-        (&["--repo", "r", "--mode", mode], "`--repo` and `--mode` cannot be combined"),
+        (&["--no-tty=1"][..], "the option `--no-tty` takes no value"),
+        (&["--no-tty", "--no-tty"], "the option `--no-tty` is given twice"),
+        (&["--net", "none", "--net=none"], "the option `--net` is given twice"),
+        (&["--health", "-x"], "the value of the option `--health` is missing"),
+        (&["--health"], "the value of the option `--health` is missing"),
+        (&["--rootfs="], "the value of the option `--rootfs` is missing"),
+        (&["--branch", "b"], "the option `--branch` needs `--repo`"),
+        (&["--repo", "r", "--mode", mode], "the options `--repo` and `--mode` cannot be combined"),
         (
             &["--workspace=w", "--no-workspace"],
-            "`--workspace` and `--no-workspace` cannot be combined",
+            "the options `--workspace` and `--no-workspace` cannot be combined",
         ),
     ] {
         assert_eq!(read(options).unwrap_err().to_string(), expect);
@@ -260,5 +260,8 @@ fn options_0_1_with_an_unknown_option_are_refused_with_its_name_and_a_remedy() {
 #[test]
 fn options_0_1_with_an_invalid_value_are_refused_without_showing_the_value() {
     let error = read(&["-e", "A\u{e9}=hunter2"]).unwrap_err().to_string();
-    assert!(error.starts_with("`-e`: ") && !error.contains("hunter2"), "{error}");
+    assert!(
+        error.starts_with("invalid value of the option `-e`: ") && !error.contains("hunter2"),
+        "{error}"
+    );
 }

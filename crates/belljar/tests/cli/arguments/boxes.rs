@@ -36,13 +36,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up ../x
-belljar: invalid value '../x' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '../x' for '<NAME>...': invalid name; use 1 to 63 characters of a-z, 0-9, `-`, `_` and `.`, and start with a letter or digit
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar up .hidden
-belljar: invalid value '.hidden' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '.hidden' for '<NAME>...': invalid name; use 1 to 63 characters of a-z, 0-9, `-`, `_` and `.`, and start with a letter or digit
 
 For more information, try '--help'.
 [exit 2]
@@ -52,7 +52,7 @@ belljar: --template: unknown template "large"; the known templates are: default
 [exit 2]
 
 $ belljar up a --agent 'no name'
-belljar: invalid value 'no name' for '--agent <AGENT>': invalid agent name; use 1 to 40 of a-z, 0-9 and `-`, a letter first
+belljar: invalid value 'no name' for '--agent <AGENT>': invalid agent name; use 1 to 40 characters of a-z, 0-9 and `-`, and start with a letter
 
 For more information, try '--help'.
 [exit 2]

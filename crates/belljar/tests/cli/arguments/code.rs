@@ -13,7 +13,7 @@ fn skill_and_api_commands_refuse_invalid_arguments_with_exit_code_2() {
         "api show a --search x --types",
     ]), @r##"
 $ belljar skill save ../a LAB/file
-belljar: invalid value '../a' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
+belljar: invalid value '../a' for '<NAME>': invalid name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter
 
 For more information, try '--help'.
 [exit 2]
@@ -35,7 +35,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar api add 'a b'
-belljar: invalid value 'a b' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
+belljar: invalid value 'a b' for '<NAME>': invalid name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter
 
 For more information, try '--help'.
 [exit 2]

@@ -24,7 +24,7 @@ belljar: invalid URL https://a b/: a host name can contain only letters, digits,
 [exit 2]
 
 $ belljar net explain https://a.example.com --method 'GET /'
-belljar: invalid value 'GET /' for '--method <METHOD>': invalid method; write for example GET or POST
+belljar: invalid value 'GET /' for '--method <METHOD>': invalid HTTP method; write for example GET or POST
 
 For more information, try '--help'.
 [exit 2]
@@ -56,7 +56,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar secret set 'a b'
-belljar: invalid value 'a b' for '<NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
+belljar: invalid value 'a b' for '<NAME>': invalid secret name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter or digit
 
 For more information, try '--help'.
 [exit 2]

@@ -64,7 +64,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --allow 'a b c' -- true
-belljar: invalid value 'a b c' for '--allow <RULE>': `methods`: methods must be upper case, for example GET
+belljar: invalid value 'a b c' for '--allow <RULE>': invalid `methods`: methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
@@ -76,19 +76,19 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --deny '*' -- true
-belljar: invalid value '*' for '--deny <RULE>': `host`: a wildcard must be the whole first label, as in *.example.com
+belljar: invalid value '*' for '--deny <RULE>': invalid `host`: a wildcard must be the whole first label, as in *.example.com
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --ask 'a b c' -- true
-belljar: invalid value 'a b c' for '--ask <RULE>': `methods`: methods must be upper case, for example GET
+belljar: invalid value 'a b c' for '--ask <RULE>': invalid `methods`: methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --secret 'a b' -- true
-belljar: invalid value 'a b' for '--secret <NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
+belljar: invalid value 'a b' for '--secret <NAME>': invalid secret name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter or digit
 
 For more information, try '--help'.
 [exit 2]
@@ -236,17 +236,17 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --weaken cgroup --require cgroup -- true
-belljar: `cgroup` is both required and weakened
+belljar: the layer `cgroup` is both required and weakened
 [exit 2]
 
 $ belljar run --name ../x -- true
-belljar: invalid value '../x' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '../x' for '--name <NAME>': invalid name; use 1 to 63 characters of a-z, 0-9, `-`, `_` and `.`, and start with a letter or digit
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --name '' -- true
-belljar: invalid value '' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+belljar: invalid value '' for '--name <NAME>': invalid name; use 1 to 63 characters of a-z, 0-9, `-`, `_` and `.`, and start with a letter or digit
 
 For more information, try '--help'.
 [exit 2]

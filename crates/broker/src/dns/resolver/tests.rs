@@ -14,10 +14,10 @@ use super::{ResolveError, Resolver, ResolverConf, servers};
 use crate::address::{Filter, Reach};
 use crate::dns::frame;
 
-/// The received queries in order: name, type, and whether over TCP.
+/// The DNS queries that the server received, in order: name, type, and whether over TCP.
 type Asked = Arc<Mutex<Vec<(String, RecordType, bool)>>>;
 
-/// Returns the addresses for the n-th query of a type; `None` for no reply.
+/// Returns the addresses for the n-th DNS query of a type; `None` for no reply.
 type Script = fn(usize, &str) -> Option<Vec<IpAddr>>;
 
 /// Starts a DNS server whose answers have a TTL of 0.
@@ -106,7 +106,7 @@ async fn resolver_returns_ipv4_and_ipv6_addresses_for_the_exact_name() {
 }
 
 #[tokio::test]
-async fn a04_each_lookup_uses_exactly_one_answer() {
+async fn a04_resolver_queries_each_name_once_per_lookup() {
     let (server, asked) = server(|number, _| {
         Some(addresses(if number % 2 == 1 { &["192.0.2.7"] } else { &["127.0.0.1"] }))
     })
@@ -122,7 +122,7 @@ async fn a04_each_lookup_uses_exactly_one_answer() {
 }
 
 #[tokio::test]
-async fn long_answers_use_tcp_and_are_truncated() {
+async fn resolver_reads_long_answers_over_tcp_and_limits_their_addresses() {
     let (server, asked) =
         server(|_, _| Some((0..100).map(|number| IpAddr::from([192, 0, 2, number])).collect()))
             .await;
@@ -146,7 +146,7 @@ async fn hosts_file_entries_are_used_without_a_query() {
 }
 
 #[tokio::test]
-async fn missing_address_and_timeout_are_different_errors() {
+async fn resolver_distinguishes_a_missing_address_from_a_timeout() {
     let (server, _asked) =
         server(|_, name| if name.starts_with("silent") { None } else { Some(vec![]) }).await;
     let mut resolver = resolver(server, "");
@@ -160,7 +160,7 @@ async fn missing_address_and_timeout_are_different_errors() {
 }
 
 #[tokio::test]
-async fn serialized_configuration_still_resolves() {
+async fn resolver_configuration_survives_a_round_trip() {
     let (server, _asked) = server(|_, _| Some(addresses(&["192.0.2.7"]))).await;
     let conf = ResolverConf::new(vec![server], "10.0.0.1 a.example\n");
     let bytes = postcard::to_allocvec(&conf).unwrap();
@@ -181,9 +181,9 @@ fn resolv_conf_is_parsed_like_the_c_library() {
     assert_eq!(servers(""), ["127.0.0.1:53".parse().unwrap()]);
 }
 
-/// Every answer is checked, and an address that is not public cannot be dialled.
+/// Checks that a resolved address that is not public cannot be dialled.
 #[tokio::test]
-async fn a03_name_with_a_private_address_cannot_be_dialled() {
+async fn a03_host_name_that_resolves_to_a_private_address_cannot_be_dialled() {
     const INSIDE: [&str; 14] = [
         "127.0.0.1",
         "127.255.255.254",

@@ -4,9 +4,10 @@ use flate2::{Crc, Decompress};
 
 use super::{Progress, inflate};
 
-/// The first byte of a member.
+/// The first byte of a gzip member.
 pub(super) const MAGIC: u8 = 0x1f;
-/// Maximum size of a head. Names and comments are short; a longer head is an attempt to use memory.
+/// The maximum size of a gzip head. Names and comments are short; a longer head is an attempt to
+/// use memory.
 const MAX_HEAD: usize = 8 * 1024;
 
 pub(super) struct Gzip {
@@ -89,7 +90,7 @@ impl Gzip {
     }
 }
 
-/// Returns the length of the head: outer `None` if it is malformed, inner `None` if it is
+/// Returns the length of a gzip head: outer `None` if it is malformed, inner `None` if it is
 /// incomplete.
 fn head_len(head: &[u8]) -> Option<Option<usize>> {
     const MAGIC_AND_METHOD: [u8; 3] = [MAGIC, 0x8b, 8];

@@ -15,7 +15,7 @@ use crate::scrub::{
     BodyError, BoxError, Coding, Ended, Finder, GuardedBody, How, ScrubbedBody, Scrubber, reframe,
 };
 
-/// Frames as from a network: some are available at once, some later.
+/// A test body whose frames are partly available at once and partly later.
 #[derive(Default)]
 struct Frames {
     frames: VecDeque<Option<Result<Frame<Bytes>, BoxError>>>,
@@ -77,7 +77,7 @@ where
     Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Reads to the end; returns the data, the trailers, and the final error, if any.
+/// Reads a body to its end; returns the data, the trailers, and the final error, if any.
 fn read<B>(body: &mut B) -> (Vec<u8>, HeaderMap, Option<BoxError>)
 where
     B: Body<Data = Bytes, Error = BoxError> + Unpin,
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// Collects the reports about the end of a body.
+/// Collects the reports about the ends of bodies.
 #[derive(Clone, Default)]
 struct Reports(Arc<Mutex<Vec<Ended>>>);
 
@@ -143,7 +143,7 @@ fn b05_body_with_any_coding_is_decoded_and_scrubbed() {
 }
 
 #[test]
-fn b04_trailers_and_headers_are_scrubbed() {
+fn b04_secrets_are_removed_from_response_headers_and_trailers() {
     let frames = Frames::default().data("x").trailer("x-echo", VALUE);
     let (_, trailers, _) = read(&mut ScrubbedBody::new(frames, &[], &github()));
     assert_eq!(trailers["x-echo"], NAME);
@@ -166,7 +166,7 @@ fn b04_trailers_and_headers_are_scrubbed() {
 }
 
 #[test]
-fn b08_events_are_forwarded_at_once() {
+fn b08_server_sent_events_are_forwarded_at_once() {
     let event = "data: {\"delta\":\"hello\"}\n\n";
     let frames = Frames::default().data(event).later().data(event).later();
     let mut body = ScrubbedBody::new(frames, &[], &github());
@@ -194,7 +194,7 @@ fn b08_events_are_forwarded_at_once() {
 }
 
 #[test]
-fn b08_length_and_checksum_headers_are_removed() {
+fn b08_length_and_checksum_headers_of_a_scrubbed_response_are_removed() {
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("content-length", "12"),
@@ -227,7 +227,7 @@ fn b08_length_and_checksum_headers_are_removed() {
 }
 
 #[test]
-fn b05_truncated_coding_is_an_error() {
+fn b05_response_with_truncated_compression_is_an_error() {
     let mut coded = encode(Coding::Gzip, b"content");
     coded.truncate(coded.len() - 1);
     let reports = Reports::default();
@@ -239,7 +239,7 @@ fn b05_truncated_coding_is_an_error() {
 }
 
 #[test]
-fn end_of_a_body_is_reported_once() {
+fn end_of_a_scrubbed_body_is_reported_once() {
     let reports = Reports::default();
     let frames = Frames::default().data("some").error("reset by the peer");
     let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(reports.callback());
@@ -268,7 +268,7 @@ fn end_of_a_body_is_reported_once() {
 }
 
 #[test]
-fn watch_sees_forwarded_bytes_and_can_stop_the_body() {
+fn watch_function_gets_forwarded_bytes_and_can_stop_the_body() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let copy = seen.clone();
     let frames = Frames::default().data(format!("a {VALUE} b!")).data("stop!").data("never");

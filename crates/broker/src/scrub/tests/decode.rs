@@ -41,7 +41,7 @@ fn raw_deflate(content: &[u8]) -> Vec<u8> {
 
 pub(super) const ALL: [Coding; 4] = [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd];
 
-/// Decodes pieces; returns the content and the longest output of one step.
+/// Decodes pieces of compressed content; returns the content and the longest output of one step.
 fn decode(codings: &[Coding], pieces: &[&[u8]]) -> Result<(Vec<u8>, usize), DecodeError> {
     let mut decoder = Decoder::new(codings);
     let (mut out, mut longest) = (Vec::new(), 0);
@@ -66,7 +66,7 @@ fn whole(codings: &[Coding], coded: &[u8]) -> Result<Vec<u8>, DecodeError> {
 }
 
 #[test]
-fn every_coding_is_decoded_at_every_split_point() {
+fn every_content_coding_is_decoded_at_every_split_of_the_input() {
     let content = b"the quick brown fox ".repeat(20);
     let mut cases: Vec<(Coding, Vec<u8>)> =
         ALL.iter().map(|&coding| (coding, encode(coding, &content))).collect();
@@ -88,7 +88,7 @@ fn every_coding_is_decoded_at_every_split_point() {
 }
 
 #[test]
-fn content_that_fills_the_last_step_is_complete() {
+fn decoder_accepts_content_that_fills_the_last_step_exactly() {
     for size in [64 * 1024, 128 * 1024, 64 * 1024 - 1, 64 * 1024 + 1] {
         for coding in ALL {
             let content = vec![b'x'; size];
@@ -101,7 +101,7 @@ fn content_that_fills_the_last_step_is_complete() {
 }
 
 #[test]
-fn codings_are_decoded_in_reverse_order() {
+fn nested_content_codings_are_decoded_in_reverse_order() {
     for first in ALL {
         for second in ALL {
             let coded = encode(second, &encode(first, b"twice"));
@@ -112,7 +112,7 @@ fn codings_are_decoded_in_reverse_order() {
 }
 
 #[test]
-fn b05_incomplete_or_malformed_content_is_an_error() {
+fn b05_decoder_returns_an_error_for_incomplete_or_malformed_content() {
     for coding in ALL {
         let coded = encode(coding, &b"content ".repeat(100));
         for len in 1..coded.len() {
@@ -176,7 +176,7 @@ fn decompression_bomb_is_decoded_in_small_steps() {
 }
 
 #[test]
-fn b05_unknown_codings_are_refused() {
+fn b05_response_with_an_unknown_content_coding_is_refused() {
     let of = |values: &[&str]| {
         let mut headers = HeaderMap::new();
         for value in values {
@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn random_bytes_decode_or_fail_within_bounds(
+    fn decoder_returns_bounded_output_or_an_error_for_random_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         which in 0..4_usize,
         cut in 0..300_usize,

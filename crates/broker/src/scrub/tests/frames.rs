@@ -37,7 +37,7 @@ fn client(fin: bool, opcode: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
     frame(fin, opcode, Some([1, 2, 3, 0xfe]), payload.as_ref())
 }
 
-/// Returns the messages and control frames in a server's frames.
+/// Returns the WebSocket messages and control frames in the bytes of a server.
 fn messages(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut messages: Vec<(u8, Vec<u8>)> = Vec::new();
     let mut open: Option<(u8, Vec<u8>)> = None;
@@ -78,7 +78,7 @@ fn scrub<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<u8>, Fram
 }
 
 #[test]
-fn b06_messages_are_scrubbed_across_fragments_and_pieces() {
+fn b06_websocket_messages_are_scrubbed_across_fragments_and_pieces() {
     let (one, two) = VALUE.split_at(9);
     let bytes = [
         server(false, TEXT, format!("a {one}")),
@@ -106,14 +106,14 @@ fn b06_messages_are_scrubbed_across_fragments_and_pieces() {
 }
 
 #[test]
-fn value_split_over_two_messages_is_not_replaced() {
+fn value_split_over_two_websocket_messages_is_not_replaced() {
     let (one, two) = VALUE.split_at(9);
     let bytes = [server(true, TEXT, one), server(true, TEXT, two)].concat();
     assert_eq!(scrub([bytes.as_slice()]).unwrap(), bytes);
 }
 
 #[test]
-fn long_message_is_forwarded_in_pieces() {
+fn long_websocket_message_is_forwarded_in_pieces() {
     let payload = vec![b'x'; 1 << 20];
     let bytes = server(true, BINARY, &payload);
     let mut scrubber = FrameScrubber::new(&github());
@@ -129,7 +129,7 @@ fn long_message_is_forwarded_in_pieces() {
 }
 
 #[test]
-fn frames_that_the_rfc_forbids_are_errors() {
+fn websocket_frames_that_the_rfc_forbids_are_errors() {
     let close = [server(true, CLOSE, ""), server(true, TEXT, "after")].concat();
     for (what, bytes) in [
         ("a reserved bit", vec![0xc1, 0]),
@@ -182,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn random_bytes_give_the_same_result_at_any_split(
+    fn websocket_scrubber_gives_the_same_result_at_any_split_of_random_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         cut in 0..200_usize,
     ) {

@@ -30,12 +30,12 @@ fn real(server: &str, alpn: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the handshake message without its record.
+/// Returns the handshake message without its TLS record header.
 fn message(bytes: &[u8]) -> &[u8] {
     &bytes[5..]
 }
 
-/// Returns the same message in records of at most `size` bytes.
+/// Returns a handshake message, split into TLS records of at most `size` bytes.
 fn records(message: &[u8], size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in message.chunks(size) {
@@ -46,7 +46,7 @@ fn records(message: &[u8], size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a minimal hello with these extensions.
+/// Returns a minimal ClientHello with these extensions.
 fn build(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut list = Vec::new();
     for (kind, content) in extensions {
@@ -78,7 +78,7 @@ fn sni(names: &[&[u8]]) -> (u16, Vec<u8>) {
 }
 
 #[test]
-fn real_hello_is_parsed() {
+fn client_hello_of_a_real_client_is_parsed() {
     let expected = Hello {
         sni: Some(name("api.example.com")),
         ech: false,
@@ -92,7 +92,7 @@ fn real_hello_is_parsed() {
 }
 
 #[test]
-fn hello_is_parsed_the_same_for_any_split_into_records() {
+fn client_hello_is_parsed_the_same_for_any_split_into_records() {
     let bytes = real("api.example.com", &["h2"]);
     let whole = Hello::parse(&bytes);
     assert!(matches!(whole, Peek::Hello(_)));
@@ -105,7 +105,7 @@ fn hello_is_parsed_the_same_for_any_split_into_records() {
 }
 
 #[test]
-fn other_protocols_are_not_tls() {
+fn first_bytes_of_other_protocols_are_not_recognized_as_tls() {
     for bytes in [
         &b"GET / HTTP/1.1\r\n"[..],
         b"SSH-2.0-x\r\n",
@@ -118,7 +118,7 @@ fn other_protocols_are_not_tls() {
 }
 
 #[test]
-fn a14_hello_without_a_server_name_has_no_sni() {
+fn a14_client_hello_without_a_server_name_has_no_sni() {
     let Peek::Hello(hello) = Hello::parse(&real("192.0.2.7", &[])) else { panic!() };
     assert_eq!(hello.sni, None);
     // Control: a name is returned.
@@ -167,7 +167,7 @@ fn a01_server_names_with_special_bytes_are_refused() {
 }
 
 #[test]
-fn endless_hello_is_refused() {
+fn client_hello_above_the_size_limit_is_refused() {
     let mut endless = Vec::new();
     let long =
         [1, 0, 0x3f, 0xff].into_iter().chain(std::iter::repeat_n(0, 20_000)).collect::<Vec<u8>>();
@@ -191,12 +191,12 @@ fn endless_hello_is_refused() {
 
 proptest! {
     #[test]
-    fn a33_random_bytes_do_not_crash_the_hello_parser(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn a33_random_bytes_do_not_crash_the_client_hello_parser(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _peek = Hello::parse(&bytes);
     }
 
     #[test]
-    fn a33_corrupted_hellos_do_not_crash_the_parser(place in 0usize..2000, byte: u8, cut in 0usize..2000) {
+    fn a33_corrupted_client_hellos_do_not_crash_the_tls_parser(place in 0usize..2000, byte: u8, cut in 0usize..2000) {
         let mut bytes = real("api.example.com", &["h2"]);
         let (place, cut) = (place % bytes.len(), cut % bytes.len());
         bytes[place] = byte;

@@ -5,7 +5,7 @@ fn key(host: &str, port: u16, connect: Option<&str>) -> Key {
     Key { scheme: Scheme::Https, target: host.parse().unwrap(), port, connect }
 }
 
-/// Returns a connection that is ready for requests, and its other end.
+/// Returns an HTTP connection that is ready for requests, and its other end.
 async fn sender() -> (Sender, tokio::io::DuplexStream) {
     let (near, far) = tokio::io::duplex(1024);
     let mut sender = handshake_http1(TokioIo::new(near)).await.unwrap();
@@ -20,7 +20,7 @@ fn ago(time: Duration) -> Instant {
 }
 
 #[tokio::test]
-async fn a05_connection_is_reused_for_a_short_time_only() {
+async fn a05_upstream_connection_is_reused_for_a_short_time_only() {
     let (pool, key) = (Pool::default(), key("api.example.com", 443, None));
     let (fresh, _far) = sender().await;
     pool.keep(key.clone(), Instant::now(), fresh);
@@ -42,7 +42,7 @@ async fn a05_connection_is_reused_for_a_short_time_only() {
 }
 
 #[tokio::test]
-async fn a05_connection_is_reused_for_its_own_target_only() {
+async fn a05_upstream_connection_is_reused_for_its_own_target_only() {
     let (pool, own) = (Pool::default(), key("api.example.com", 443, Some("192.0.2.1:443")));
     let (fresh, _far) = sender().await;
     pool.keep(own.clone(), Instant::now(), fresh);

@@ -39,7 +39,7 @@ fn unseal_returns_the_sealed_value_from_a_descriptor() {
 }
 
 #[test]
-fn b16_sealed_file_hides_its_value_and_is_unique() {
+fn b16_encrypted_secret_file_hides_its_value_and_is_unique() {
     let key = key(1);
     let (one, other) = (sealed(&key), sealed(&key));
     assert_ne!(one, other, "each file has its own nonce");
@@ -47,7 +47,7 @@ fn b16_sealed_file_hides_its_value_and_is_unique() {
 }
 
 #[test]
-fn b16_wrong_key_and_damage_are_different_errors() {
+fn b16_unseal_distinguishes_a_wrong_key_from_a_damaged_file() {
     let mut bytes = sealed(&key(1));
     assert!(matches!(
         open(&key(2), &name("github"), &mut bytes),
@@ -56,7 +56,7 @@ fn b16_wrong_key_and_damage_are_different_errors() {
 }
 
 #[test]
-fn b16_sealed_file_of_another_secret_does_not_open() {
+fn b16_encrypted_file_of_another_secret_cannot_be_decrypted() {
     let key = key(1);
     let swapped = open(&key, &name("anthropic"), &mut sealed(&key));
     assert!(matches!(swapped, Err(UnsealError::Swapped { .. })));
@@ -68,7 +68,7 @@ fn b16_sealed_file_of_another_secret_does_not_open() {
 }
 
 #[test]
-fn unknown_version_and_other_files_are_refused() {
+fn unseal_refuses_files_with_an_unknown_version_or_format() {
     let mut bytes = sealed(&key(1));
     bytes[8] = 2;
     assert!(matches!(
@@ -93,7 +93,7 @@ fn sealed_file_that_other_users_can_read_is_refused() {
 }
 
 #[test]
-fn key_file_without_exactly_32_bytes_is_refused() {
+fn vault_key_file_without_exactly_32_bytes_is_refused() {
     for length in [0, 31, 33, 4096] {
         let read = Key::read(KeySource::File, &file(&vec![3; length]));
         assert!(matches!(read, Err(KeyError::Length)), "{length}");
@@ -104,7 +104,7 @@ fn key_file_without_exactly_32_bytes_is_refused() {
 }
 
 #[test]
-fn key_command_output_of_sufficient_length_is_a_key() {
+fn key_command_output_of_sufficient_length_is_accepted_as_vault_key() {
     let read = |text: &[u8]| Key::read(KeySource::Command, &file(text));
     let text = [b'k'; 64];
     let with_end = [text.as_slice(), b"\n"].concat();
@@ -123,7 +123,7 @@ fn key_command_output_of_sufficient_length_is_a_key() {
 }
 
 #[test]
-fn b16_sealed_file_with_any_flipped_bit_does_not_open() {
+fn b16_encrypted_secret_file_with_a_flipped_bit_cannot_be_decrypted() {
     let key = key(1);
     let whole = sealed(&key);
     for at in 0..whole.len() * 8 {
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn open_refuses_random_bytes_without_panic(mut bytes: Vec<u8>, tail: Vec<u8>) {
+    fn unseal_refuses_random_bytes_without_panic(mut bytes: Vec<u8>, tail: Vec<u8>) {
         prop_assert!(open(&key(1), &name("github"), &mut bytes).is_err());
         let mut begun = [MAGIC.as_slice(), &[VERSION], &key(1).id, &tail].concat();
         prop_assert!(open(&key(1), &name("github"), &mut begun).is_err());

@@ -9,18 +9,18 @@ use belljar_model::net::{HmacAlgorithm, HmacEncoding, MessagePart, SignedMessage
 
 use crate::vault::value::Value;
 
-/// The parts of a request that can be signed.
+/// The parts of a request that an HMAC can cover.
 pub(in crate::vault) struct Request<'a> {
     pub(in crate::vault) method: &'a str,
     pub(in crate::vault) host: &'a str,
     pub(in crate::vault) path: &'a str,
     pub(in crate::vault) query: &'a str,
     pub(in crate::vault) body: &'a [u8],
-    /// Time of signing, in seconds since 1970.
+    /// The time of signing, in seconds since 1970.
     pub(in crate::vault) timestamp: &'a str,
 }
 
-/// Returns the text of `{timestamp}`.
+/// Returns the text that replaces `{timestamp}`: seconds since 1970.
 pub(in crate::vault) fn timestamp(now: SystemTime) -> String {
     now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs().to_string()
 }
@@ -78,8 +78,7 @@ mod tests {
         assert_eq!(code(&key, algorithm, HmacEncoding::Hex, &message, &request), expect);
     }
 
-    /// GitHub's example of a webhook, and test vectors of RFC 4231 and RFC 2202 with a printable
-    /// text.
+    /// Checks GitHub's example of a webhook, and test vectors of RFC 4231 and RFC 2202.
     #[test]
     fn b22_hmac_matches_published_test_vectors() {
         check(

@@ -17,9 +17,9 @@ pub(in crate::vault) const SCHEME: &str = "AWS4-HMAC-SHA256";
 const CONTENT_HASH: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
-/// Values for bodies that the signature does not cover.
+/// The values of `x-amz-content-sha256` for bodies that the AWS signature does not cover.
 const UNSIGNED: [&str; 2] = ["UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
-/// Headers that the broker or a later hop can set; AWS does not require their signature.
+/// The headers that the broker or a later hop can set; AWS does not require their signature.
 const UNSTABLE: [&str; 9] = [
     "accept-encoding",
     "authorization",
@@ -39,17 +39,17 @@ pub(in crate::vault) struct Keys<'a> {
     pub(in crate::vault) session: Option<&'a str>,
 }
 
-/// The scope that the box's signature requests.
+/// The access key id, region and service that the box's AWS signature names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::vault) struct Claim {
-    /// The access key id in the signature, which is a placeholder.
+    /// The access key id in the box's signature, which is a placeholder.
     pub(in crate::vault) id: String,
     region: String,
     service: String,
     headers: Vec<String>,
 }
 
-/// The scope of the new signature.
+/// The region and service of a new AWS signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::vault) struct Scope {
     region: String,
@@ -57,7 +57,7 @@ pub(in crate::vault) struct Scope {
     headers: Vec<String>,
 }
 
-/// Why a request cannot be signed.
+/// The reason why a request cannot be signed for AWS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SigV4Error {
     #[error(
@@ -66,27 +66,27 @@ pub enum SigV4Error {
     Chunked,
     #[error("`x-amz-content-sha256` is not a valid hash")]
     Hash,
-    #[error("its body, which must be hashed, is missing")]
+    #[error("the request body, which must be hashed, is missing")]
     NoBody,
-    #[error("it has no host")]
+    #[error("the request has no host")]
     NoHost,
     #[error("a signed header contains bytes that are not ASCII")]
     Header,
 }
 
-/// The parts of a request that are signed.
+/// The parts of a request that an AWS signature covers.
 pub(in crate::vault) struct Request<'a> {
     pub(in crate::vault) method: &'a str,
-    /// The path in its encoded form.
+    /// The path of the request in its encoded form.
     pub(in crate::vault) path: &'a str,
     pub(in crate::vault) query: &'a str,
-    /// Value of the `Host` header.
+    /// The value of the request's `Host` header.
     pub(in crate::vault) host: &'a str,
     pub(in crate::vault) body: Option<&'a [u8]>,
 }
 
 impl<'a> Keys<'a> {
-    /// Parses a key pair; `None` if the value is not `ID:SECRET`.
+    /// Parses an AWS key pair; `None` if the value is not `ID:SECRET`.
     pub(in crate::vault) fn parse(value: &'a Value) -> Option<Self> {
         let mut parts = std::str::from_utf8(value.expose()).ok()?.splitn(3, ':');
         let (id, secret, session) = (parts.next()?, parts.next()?, parts.next());
@@ -104,8 +104,8 @@ impl<'a> Keys<'a> {
 }
 
 impl Claim {
-    /// Parses `AWS4-HMAC-SHA256 Credential=ID/DATE/REGION/SERVICE/aws4_request, SignedHeaders=a;b,
-    /// …`.
+    /// Parses an AWS signature header: `AWS4-HMAC-SHA256
+    /// Credential=ID/DATE/REGION/SERVICE/aws4_request, SignedHeaders=a;b, …`.
     pub(in crate::vault) fn parse(authorization: &str) -> Option<Self> {
         let rest = authorization.strip_prefix(SCHEME)?.strip_prefix(' ')?;
         let field = |name: &str| {
@@ -126,7 +126,8 @@ impl Claim {
         })
     }
 
-    /// Returns the scope to sign; the operator's region and service take precedence.
+    /// Returns the region and service of the new signature; the operator's settings take
+    /// precedence.
     pub(in crate::vault) fn scope(self, region: Option<&str>, service: Option<&str>) -> Scope {
         Scope {
             region: region.map_or(self.region, str::to_owned),
@@ -141,12 +142,12 @@ fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Returns whether the body is needed for the signature.
+/// Returns whether the request body is needed for the AWS signature.
 pub(in crate::vault) fn needs_body(headers: &HeaderMap) -> bool {
     !headers.contains_key(CONTENT_HASH)
 }
 
-/// Signs a request: sets the time, the session token and the signature.
+/// Signs a request for AWS: sets the time, the session token and the signature.
 pub(in crate::vault) fn sign(
     keys: &Keys<'_>,
     scope: &Scope,
@@ -211,8 +212,7 @@ fn payload(headers: &HeaderMap, body: Option<&[u8]>) -> Result<String, SigV4Erro
     }
 }
 
-/// Returns the names and lines of the signed headers: those that the box signed, `host`,
-/// `content-type` and all headers of AWS.
+/// Returns the names and lines of the headers that the AWS signature covers.
 fn signed_headers(
     scope: &Scope,
     host: &str,
@@ -253,7 +253,7 @@ fn trim_all(value: &str) -> String {
     value.split_ascii_whitespace().collect::<Vec<&str>>().join(" ")
 }
 
-/// Returns the canonical path: S3 encodes it once, all other services twice.
+/// Returns the canonical path for an AWS signature: S3 encodes it once, all other services twice.
 fn canonical_path(path: &str, service: &str) -> String {
     let mut canonical = String::with_capacity(path.len());
     if service == "s3" {

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::vault::sealed::{UnsealError, unseal};
 
-/// Returns a receipt, as a command has after a change was recorded.
+/// Returns a receipt as proof that a change was recorded.
 fn receipt() -> Receipt {
     let home = tempfile::tempdir().unwrap();
     let ledger = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
@@ -42,7 +42,7 @@ fn names(home: &Path) -> Vec<String> {
 }
 
 #[test]
-fn store_sets_lists_replaces_and_removes_secrets() {
+fn vault_store_sets_lists_replaces_and_removes_secrets() {
     let home = tempfile::tempdir().unwrap();
     assert!(Store::open(home.path()).unwrap().is_none(), "opening creates nothing");
     let store = Store::create(home.path()).unwrap();
@@ -75,7 +75,7 @@ fn b16_vault_files_are_accessible_to_the_owner_only() {
 }
 
 #[test]
-fn dropped_prepared_secret_leaves_the_old_one() {
+fn prepared_secret_that_is_dropped_leaves_the_old_one_in_force() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -86,7 +86,7 @@ fn dropped_prepared_secret_leaves_the_old_one() {
 }
 
 #[test]
-fn leftover_of_a_killed_writer_is_replaced() {
+fn vault_replaces_the_leftover_file_of_a_killed_writer() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     fs::write(home.path().join("vault/github.sealed.new"), b"half").unwrap();
@@ -97,7 +97,7 @@ fn leftover_of_a_killed_writer_is_replaced() {
 }
 
 #[test]
-fn missing_key_is_not_replaced_while_secrets_exist() {
+fn missing_vault_key_is_not_replaced_while_secrets_exist() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -110,7 +110,7 @@ fn missing_key_is_not_replaced_while_secrets_exist() {
 }
 
 #[test]
-fn b16_swapped_sealed_files_do_not_open() {
+fn b16_swapped_secret_files_cannot_be_decrypted() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -123,7 +123,7 @@ fn b16_swapped_sealed_files_do_not_open() {
 }
 
 #[test]
-fn symbolic_links_are_not_followed() {
+fn vault_does_not_follow_symbolic_links() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -135,7 +135,7 @@ fn symbolic_links_are_not_followed() {
 }
 
 #[test]
-fn damaged_file_is_listed_without_a_time() {
+fn damaged_secret_file_is_listed_without_a_time() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     fs::write(home.path().join("vault/github.sealed"), b"rubbish").unwrap();
@@ -144,7 +144,7 @@ fn damaged_file_is_listed_without_a_time() {
 }
 
 #[test]
-fn concurrent_writers_leave_one_key_and_complete_files() {
+fn concurrent_vault_writers_leave_one_key_and_complete_files() {
     let home = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {

@@ -12,7 +12,7 @@ fn capturing(captures: &[&str]) -> Vault {
     of(vec![SecretDecl { captures, ..token(&["header:authorization"]) }])
 }
 
-/// Returns a response as the box sees it.
+/// Returns a response of the upstream as the box receives it.
 fn answer(
     vault: &Vault,
     status: StatusCode,
@@ -89,7 +89,7 @@ fn b10_response_with_a_token_in_another_format_is_refused() {
 }
 
 #[test]
-fn responses_without_a_token_are_forwarded() {
+fn responses_without_a_token_to_capture_are_forwarded() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     for (status, body) in [
         (StatusCode::OK, r#"{"error":"authorization_pending"}"#),
@@ -102,7 +102,7 @@ fn responses_without_a_token_are_forwarded() {
 }
 
 #[test]
-fn captures_apply_only_to_their_path() {
+fn token_captures_apply_only_to_their_path() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     let look = |url: &str| {
         let permit = permit(&vault, url, "GET");

@@ -207,9 +207,10 @@ fn misuse_names_the_secret_but_contains_no_value() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// With any text around the placeholder, the value fills the whole slot or is not sent.
+    /// Checks that the value fills the whole slot or is not sent, with any text around the
+    /// placeholder.
     #[test]
-    fn b01_text_around_a_placeholder_does_not_leak_the_value(
+    fn b01_text_around_a_placeholder_does_not_leak_the_secret_value(
         before in "[ -~]{0,12}", after in "[ -~]{0,12}", header in "[a-z][a-z-]{0,11}",
     ) {
         let vault = vault(&["header:authorization"]);

@@ -123,7 +123,7 @@ fn b22_every_covered_request_gets_an_hmac() {
 }
 
 #[test]
-fn hmac_over_the_head_needs_no_body() {
+fn hmac_that_covers_only_the_head_needs_no_body() {
     let vault = hmac("{method} {path}");
     let permit = permit(&vault, "https://api.example.com/a", "GET");
     let plan = vault.plan(&permit, &head("GET", "https://api.example.com/a", &[]), UNIX_EPOCH);

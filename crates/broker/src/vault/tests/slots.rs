@@ -41,7 +41,7 @@ fn b11_basic_slot_accepts_only_basic_authentication() {
 }
 
 #[test]
-fn declared_headers_and_query_parameters_are_filled() {
+fn declared_header_and_query_slots_are_filled_with_the_secret() {
     let vault = vault(&["header:x-api-key", "query:key"]);
     let p = placeholder(&vault);
     let parts = get(&vault, "https://api.example.com/", &[("x-api-key", &p)]).unwrap();
@@ -51,7 +51,7 @@ fn declared_headers_and_query_parameters_are_filled() {
 }
 
 #[test]
-fn value_in_a_query_is_percent_encoded() {
+fn secret_value_in_a_query_parameter_is_percent_encoded() {
     let decl = token(&["query:key"]);
     let vault = Vault::new(vec![decl], vec![(name("s"), value("a&b=c d/e+f"))]).unwrap();
     let url = format!("https://api.example.com/v1?key={}", placeholder(&vault));
@@ -60,7 +60,7 @@ fn value_in_a_query_is_percent_encoded() {
 }
 
 #[test]
-fn json_slot_in_the_body_is_filled() {
+fn json_slot_in_the_request_body_is_filled_with_the_secret() {
     let vault = vault(&["json:/auth/token"]);
     let p = placeholder(&vault);
     let body = format!(r#"{{"n": 1.10, "auth": {{"token": "{p}"}}, "z": 12345678901234567890}}"#);
@@ -100,7 +100,7 @@ fn b04_sent_value_is_removed_from_all_responses_of_the_host() {
 }
 
 #[test]
-fn two_secrets_share_a_slot_and_a_request() {
+fn two_secrets_with_the_same_slot_can_be_used_in_one_request() {
     let second = SecretDecl {
         name: name("t"),
         slots: vec!["header:authorization".parse().unwrap(), "query:key".parse().unwrap()],
@@ -123,7 +123,7 @@ fn two_secrets_share_a_slot_and_a_request() {
 }
 
 #[test]
-fn request_changed_after_planning_is_refused() {
+fn secret_is_not_inserted_into_a_request_that_changed_after_planning() {
     let vault = vault(&["header:authorization"]);
     let bearer = format!("Bearer {}", placeholder(&vault));
     let url = "https://api.example.com/";

@@ -34,12 +34,13 @@ fn fetched(status: StatusCode, body: &str) -> Fetched {
     Fetched { status, body: Zeroizing::new(body.as_bytes().to_vec()) }
 }
 
-/// Must not be called, because no refresh token is replaced.
+/// Panics if a refresh token is stored, for tests in which none is replaced.
 async fn must_not_store(_: SecretName, _: Option<Renewal>) -> bool {
     panic!("no refresh token must be stored")
 }
 
-/// Fetches tokens at a given time and fills a request; returns the request that the upstream sees.
+/// Fetches access tokens at a given time and fills a request; returns the request that the upstream
+/// sees.
 fn ask(
     vault: &Vault,
     second: u64,
@@ -149,7 +150,7 @@ fn refused_and_malformed_token_responses_are_errors() {
 }
 
 #[test]
-fn concurrent_requests_fetch_one_token() {
+fn concurrent_requests_fetch_one_access_token() {
     let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
     let bearer = format!("Bearer {}", placeholder(&vault));
     let permit = permit(&vault, URL, "GET");
@@ -174,7 +175,7 @@ fn concurrent_requests_fetch_one_token() {
     assert_eq!(asked.get(), 1);
 }
 
-/// Returns a vault whose file of `s` was set at time 7, with its key.
+/// Returns a vault that stored the secret `s` at time 7, with its key.
 fn renewing(grant: Grant) -> (tempfile::TempDir, store::Store, Vault) {
     let home = tempfile::tempdir().unwrap();
     let store = store::Store::create(home.path()).unwrap();
@@ -183,7 +184,8 @@ fn renewing(grant: Grant) -> (tempfile::TempDir, store::Store, Vault) {
     (home, store, vault)
 }
 
-/// Fetches tokens at a given time; returns each renewal, and whether an access token existed then.
+/// Fetches access tokens at a given time; returns each renewal, and whether an access token existed
+/// then.
 fn renew(vault: &Vault, second: u64, answer: &str, stored: bool) -> Vec<(Option<Renewal>, bool)> {
     let bearer = format!("Bearer {}", placeholder(vault));
     let parts = head("GET", URL, &[("authorization", &bearer)]);
@@ -250,7 +252,7 @@ fn vault_keeps_the_key_only_for_refresh_tokens() {
 }
 
 #[test]
-fn token_request_is_json_if_declared() {
+fn token_request_is_json_if_the_secret_declares_json() {
     let kind = SecretKind::OAuth2 {
         token_url: "https://login.example.com/token".parse().unwrap(),
         grant: Grant::RefreshToken,

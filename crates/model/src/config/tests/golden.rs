@@ -7,7 +7,7 @@ use super::operator;
 use crate::Template;
 use crate::net::Policy;
 
-/// A file that sets every key of a template, with rules of every form.
+/// The text of a configuration file that sets every key of a template, with rules of every form.
 const EVERYTHING: &str = r#"
 [template.all]
 mode = "direct"

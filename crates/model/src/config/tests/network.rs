@@ -168,7 +168,7 @@ fn config_file_can_set_every_field_of_signing_secrets() {
     );
 }
 
-/// Checks the error for a whole operator's file.
+/// Checks the error for the whole text of an operator's file.
 #[track_caller]
 fn refused_file(text: &str, expect: &str) {
     let error = Config::parse(text, Path::new("belljar.toml"), Scope::Operator).unwrap_err();
@@ -214,11 +214,11 @@ fn invalid_network_setting_is_refused_with_its_line() {
     );
     refused_file(
         &rule("scheme = \"http\"\nsecrets = [\"s\"]"),
-        "1: `[[template.x.allow]]` in `allow`: `secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS",
+        "1: `[[template.x.allow]]` in `allow`: invalid `secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS",
     );
     refused_file(
         "[template.x]\nallow = [\"a.example\",\n  \"*.github.io\"]",
-        "3: `\"*.github.io\"` in `allow`: `host`: *.github.io would match hosts of unrelated owners: every customer of that service has a name there; list the hosts one by one",
+        "3: `\"*.github.io\"` in `allow`: invalid `host`: the wildcard *.github.io would match hosts of unrelated owners: every customer of that service has a name there; list the hosts one by one",
     );
     refused_file(
         "[template.x]\nallow = [\"pipy\"]",
@@ -238,11 +238,11 @@ fn invalid_network_setting_is_refused_with_its_line() {
     );
     refused_file(
         "[template.x]\nsecrets = [\"A\"]",
-        "2: `\"A\"` in `secrets`: invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first",
+        "2: `\"A\"` in `secrets`: invalid secret name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter or digit",
     );
     refused_file(
         "[secret.A]\nhosts = []",
-        "1: secret `A`: invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first",
+        "1: secret `A`: invalid secret name; use 1 to 64 characters of a-z, 0-9, `-` and `_`, and start with a letter or digit",
     );
     refused_file(
         "\n[secret.a]\nenv = \"A\"",
@@ -262,7 +262,7 @@ fn invalid_network_setting_is_refused_with_its_line() {
     );
     refused_file(
         "[secret.a]\nhosts = [\"a.example\"]\nslots = [\"header:cookie\"]",
-        "3: `\"header:cookie\"` in `slots`: servers store, forward or log this header; a secret cannot be in it",
+        "3: `\"header:cookie\"` in `slots`: invalid slot: servers store, forward or log this header, so it cannot hold a secret",
     );
     refused_file(
         "[secret.a]\nvalue = \"hunter2\"",
@@ -352,7 +352,7 @@ fn c08_project_can_remove_rules_and_deny_more() {
 }
 
 #[test]
-fn flags_add_to_a_template_and_turn_on_the_network() {
+fn network_flags_add_rules_to_a_template_and_turn_on_the_network() {
     let overrides = |allow: &[&str], secrets: &[&str]| Overrides {
         allow: allow.iter().map(|text| text.parse().unwrap()).collect(),
         secrets: secrets.iter().map(|text| secret(text)).collect(),
@@ -373,7 +373,7 @@ fn flags_add_to_a_template_and_turn_on_the_network() {
 }
 
 #[test]
-fn secrets_apply_to_the_rules_that_lead_to_their_hosts() {
+fn secrets_of_a_template_apply_to_the_rules_that_lead_to_their_hosts() {
     let config = Config::built_in();
     let policy = |net: Option<Net>, allow: &[&str], secrets: &[&str]| {
         let overrides = Overrides {

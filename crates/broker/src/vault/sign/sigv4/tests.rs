@@ -2,11 +2,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 
-/// The keys of AWS's published examples.
+/// The AWS key pair of the published examples.
 const SUITE: &str = "AKIDEXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 const S3: &str = "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// 2015-08-30 12:36:00 and 2013-05-24 00:00:00.
+/// The time of the published examples: 2015-08-30 12:36:00.
 const AT: u64 = 1_440_938_160;
 const S3_AT: u64 = 1_369_353_600;
 
@@ -40,7 +40,7 @@ impl Default for Case<'_> {
     }
 }
 
-/// Signs a request of a box that was signed with a placeholder.
+/// Signs a request that the box has signed with a placeholder.
 fn signed(case: &Case<'_>) -> Result<HeaderMap, SigV4Error> {
     let names: Vec<&str> = case.headers.iter().map(|(name, _)| *name).collect();
     let old = format!(
@@ -78,7 +78,7 @@ fn check(case: &Case<'_>, names: &str, signature: &str) {
 }
 
 #[test]
-fn b22_signatures_match_the_published_test_suite() {
+fn b22_aws_signatures_match_the_published_test_suite() {
     let base = Case::default;
     check(
         &base(),
@@ -121,7 +121,7 @@ fn b22_signatures_match_the_published_test_suite() {
 }
 
 #[test]
-fn b22_signatures_match_the_published_s3_examples() {
+fn b22_aws_signatures_match_the_published_s3_examples() {
     let host = ("host", "examplebucket.s3.amazonaws.com");
     let hash = ("x-amz-content-sha256", EMPTY);
     let base = || Case { keys: S3, at: S3_AT, service: "s3", ..Case::default() };
@@ -158,7 +158,7 @@ fn b22_signatures_match_the_published_s3_examples() {
 }
 
 #[test]
-fn b22_time_and_session_token_of_the_box_are_ignored() {
+fn b22_aws_signature_ignores_the_time_and_session_token_of_the_box() {
     let case = Case {
         headers: &[("x-amz-date", "20990101T000000Z"), ("x-amz-security-token", "of-the-box")],
         ..Case::default()
@@ -176,7 +176,7 @@ fn b22_time_and_session_token_of_the_box_are_ignored() {
 }
 
 #[test]
-fn path_is_encoded_once_for_s3_and_twice_otherwise() {
+fn aws_signature_encodes_the_path_once_for_s3_and_twice_otherwise() {
     assert_eq!(canonical_path("/a%20b/c+d", "s3"), "/a%20b/c%2Bd");
     assert_eq!(canonical_path("/a%20b/c+d", "iam"), "/a%2520b/c%2Bd");
     assert_eq!(canonical_path("", "iam"), "/");
@@ -185,7 +185,7 @@ fn path_is_encoded_once_for_s3_and_twice_otherwise() {
 }
 
 #[test]
-fn unsignable_requests_are_refused() {
+fn aws_signature_of_a_request_without_host_or_body_is_refused() {
     let with = |hash| Case {
         headers: Box::leak(Box::new([("x-amz-content-sha256", hash)])),
         ..Case::default()
@@ -199,7 +199,7 @@ fn unsignable_requests_are_refused() {
 }
 
 #[test]
-fn malformed_key_pairs_are_refused() {
+fn malformed_aws_key_pairs_are_refused() {
     for text in [
         "AKIDEXAMPLE",
         "AKIDEXAMPLE:short",
@@ -211,7 +211,7 @@ fn malformed_key_pairs_are_refused() {
 }
 
 #[test]
-fn malformed_authorization_headers_are_refused() {
+fn malformed_aws_authorization_headers_are_refused() {
     for text in [
         "",
         "AWS4-HMAC-SHA256",
