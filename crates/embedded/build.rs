@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Prefix of package names in this workspace; the rest of the name is the directory.
+/// The prefix of package names in this workspace; the rest of the name is the directory.
 const PREFIX: &str = "belljar-";
 
 const INIT: &str = "belljar-init";
@@ -35,9 +35,9 @@ fn main() {
     }
 }
 
-/// Paths and target of this build.
+/// The paths and the target of this build.
 struct Build {
-    /// Root directory of the workspace.
+    /// The root directory of the cargo workspace.
     root: PathBuf,
     out: PathBuf,
     target: String,
@@ -57,7 +57,8 @@ impl Build {
         self.run(profile, &[WORKER]);
     }
 
-    /// Builds programs with one profile and copies them to `OUT_DIR`, where `lib.rs` includes them.
+    /// Builds programs with one cargo profile and copies them to `OUT_DIR`, where `lib.rs` includes
+    /// them.
     fn run(&self, profile: &str, programs: &[&str]) {
         let target_dir = self.out.join("inside");
         let mut cargo = Command::new(var("CARGO"));

@@ -21,11 +21,11 @@ pub use describe::ApiQuery;
 
 use crate::openapi::{self, Document, DocumentError, MAX_DOCUMENT};
 
-/// Source text of the client, the same for every service.
+/// The JavaScript source of the client, the same for every service.
 const RUNTIME: &str = include_str!("api/runtime.js");
-/// TypeScript declarations that the declarations of every client refer to.
+/// The TypeScript declarations that the declarations of every client refer to.
 const PRELUDE: &str = include_str!("api/prelude.d.ts");
-/// Maximum size of an operator's file with TypeScript types, in bytes.
+/// The maximum size of an operator's file with TypeScript types, in bytes.
 const MAX_TYPES: usize = 1 << 20;
 
 /// A declared service together with the contents of its OpenAPI and type files.
@@ -43,9 +43,10 @@ pub struct Service {
 /// The JavaScript client of a service and its TypeScript declarations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiClient {
-    /// JavaScript module whose default export is the client.
+    /// The source of a JavaScript module whose default export is the client.
     pub module: String,
-    /// TypeScript namespace with an interface `Client`. It refers to types of [`prelude`].
+    /// The TypeScript namespace of the client, with an interface `Client`. It refers to types of
+    /// [`prelude`].
     pub declarations: String,
     pub operations: usize,
 }
@@ -59,16 +60,16 @@ struct Auth {
     scheme: &'static str,
 }
 
-/// Why a service cannot be loaded or described.
+/// The reason why a service cannot be loaded or described.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    #[error("api `{api}`: cannot read {}", path.display())]
+    #[error("cannot read the file {file} of api `{api}`", file = path.display())]
     Read { api: String, path: PathBuf, source: io::Error },
-    #[error("api `{api}`: {} is larger than the limit of {most} bytes", path.display())]
+    #[error("the file {file} of api `{api}` is larger than the limit of {most} bytes", file = path.display())]
     TooLong { api: String, path: PathBuf, most: usize },
-    #[error("api `{api}`: {}: {source}", path.display())]
+    #[error("cannot use the file {file} of api `{api}`: {source}", file = path.display())]
     Document { api: String, path: PathBuf, source: DocumentError },
-    #[error("api `{api}`: {} is not valid UTF-8", path.display())]
+    #[error("the file {file} of api `{api}` is not valid UTF-8", file = path.display())]
     NotText { api: String, path: PathBuf },
     #[error("api `{api}` has no operation `{asked}`; {advice}")]
     NoOperation { api: String, asked: String, advice: String },
@@ -92,7 +93,7 @@ impl Service {
         Ok(Self::new(api, config, document, types))
     }
 
-    /// Creates a service from a parsed document and type text, without reading files.
+    /// Creates a service from a parsed OpenAPI document and type text, without reading files.
     pub fn new(
         api: &Api,
         config: &Config,
@@ -117,12 +118,12 @@ impl Service {
         &self.api
     }
 
-    /// Returns the base URL for relative paths, if there is one.
+    /// Returns the base URL for relative paths of the service, if it has one.
     pub fn base(&self) -> Option<&str> {
         self.base.as_deref()
     }
 
-    /// Returns the client module and its declarations.
+    /// Returns the JavaScript client module of the service and its TypeScript declarations.
     pub fn client(&self) -> ApiClient {
         let ApiSurface { groups, operations } = self.surface();
         let auth: Vec<Value> =
@@ -140,7 +141,7 @@ impl Service {
         ApiClient { module, declarations: self.declarations(), operations }
     }
 
-    /// Returns the number of operations in the OpenAPI document.
+    /// Returns the number of operations in the service's OpenAPI document.
     pub fn operations(&self) -> usize {
         self.document.as_ref().map_or(0, |document| document.operations().len())
     }
@@ -181,7 +182,8 @@ impl Service {
 }
 
 struct ApiSurface {
-    /// Pairs of a group name and the JSON text of its operations.
+    /// The operation groups of the service: pairs of a group name and the JSON text of its
+    /// operations.
     groups: Vec<Value>,
     operations: usize,
 }
@@ -191,7 +193,8 @@ pub fn client(api: &Api, config: &Config, home: Option<&Path>) -> Result<ApiClie
     Service::read(api, config, home).map(|service| service.client())
 }
 
-/// Describes a service for a model: an overview, or the operations that match `search`.
+/// Returns a description of a service for a model: an overview, or the operations that match
+/// `search`.
 ///
 /// A `search` that is the exact name of an operation returns the full types of that operation.
 pub fn describe(
@@ -206,7 +209,7 @@ pub fn describe(
     whole.or_else(|_| service.describe(&ApiQuery::Search(words.to_owned())))
 }
 
-/// Returns the declarations that all clients share. They are needed once per program.
+/// Returns the TypeScript declarations that all clients share. They are needed once per program.
 pub fn prelude() -> &'static str {
     PRELUDE
 }
@@ -223,7 +226,7 @@ pub fn declarations<'a>(services: impl IntoIterator<Item = &'a Service>) -> Stri
     format!("{text}declare const apis: {{\n{members}}};\n")
 }
 
-/// Returns an ASCII string literal that is valid in both JSON and JavaScript.
+/// Returns a text as an ASCII string literal that is valid in both JSON and JavaScript.
 fn script_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     for character in Value::String(text.to_owned()).to_string().chars() {
@@ -263,7 +266,7 @@ fn base(api: &Api, document: Option<&Document>) -> Option<String> {
     reached.or(first).map(|base| base.to_string())
 }
 
-/// Returns how a client sends the secret's placeholder, or `None` if a client cannot send it.
+/// Returns how a client sends the placeholder of a secret, or `None` if a client cannot send it.
 fn auth(secret: &SecretDecl, scheme: &'static str, remarks: &mut Vec<String>) -> Option<Auth> {
     let name = &secret.name;
     let Some(variable) = secret.env.clone() else {

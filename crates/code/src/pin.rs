@@ -23,17 +23,17 @@ use crate::schema::identifier;
 pub use canonical::canonical;
 pub use store::{Pin, PinError, Pins};
 
-/// Maximum length of a tool name in bytes, the limit that the MCP specification advises.
+/// The maximum length of a tool name in bytes, the limit that the MCP specification advises.
 const MAX_NAME: usize = 128;
 
-/// What identifies a server: its command line or its URL.
+/// The identity of an MCP server: its command line or its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     Command(Vec<String>),
     Url(String),
 }
 
-/// The definition of a tool as its server sent it.
+/// The definition of an MCP tool as its server sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDef {
     pub name: String,
@@ -42,21 +42,22 @@ pub struct ToolDef {
     pub output: Option<Value>,
 }
 
-/// A tool after the check against its pin.
+/// An MCP tool after its definition was compared with the accepted pin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckedTool {
-    /// Name of the tool on its server.
+    /// The name of the tool on its MCP server.
     pub name: String,
-    /// Name of the function in programs.
+    /// The name of the tool's function in programs.
     pub function: String,
     pub state: PinState,
-    /// Suspicious characters in its texts.
+    /// The kinds of suspicious characters in the texts of the tool.
     pub oddities: BTreeSet<Oddity>,
-    /// Its definition without invisible characters; `None` for a tool that its server no longer has.
+    /// The tool's definition without invisible characters; `None` for a tool that its server no
+    /// longer has.
     pub shown: Option<VisibleDefinition>,
 }
 
-/// The definition of a tool without invisible characters, for models and people.
+/// The definition of an MCP tool without invisible characters, for models and people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisibleDefinition {
     pub description: String,
@@ -64,18 +65,18 @@ pub struct VisibleDefinition {
     pub output: Option<Value>,
 }
 
-/// Whether a tool can be called, and why not.
+/// Whether an MCP tool can be called, and the reason if it cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PinState {
-    /// The definition is the one that the operator accepted.
+    /// The definition of the tool is the one that the operator accepted.
     Accepted,
     /// The operator has not accepted the tool yet.
     New,
-    /// The definition changed since the operator accepted the tool.
+    /// The definition of the tool changed since the operator accepted it.
     Changed { what: Vec<Part> },
     /// The operator accepted the tool, but its server no longer has it.
     Gone,
-    /// The name is invalid, or another tool has the same function name.
+    /// The tool's name is invalid, or another tool has the same function name.
     Refused { why: String },
 }
 
@@ -91,7 +92,7 @@ impl PinState {
     }
 }
 
-/// A part of a tool's definition that can change.
+/// A part of a tool's definition that can differ from its pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Server,
@@ -111,7 +112,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Computes the pin of a tool's current definition.
+/// Returns the pin (the hashes) of a tool's current definition.
 pub fn pin(identity: &Identity, tool: &ToolDef) -> Pin {
     let server = match identity {
         Identity::Command(words) => json!({ "command": words }),
@@ -137,7 +138,7 @@ fn hash(value: &Value) -> String {
     hex::encode(Sha256::digest(canonical(value).as_bytes()))
 }
 
-/// Compares the tools that a server offers with the accepted pins.
+/// Compares the tools that an MCP server offers with the accepted pins.
 pub fn check_tools(
     accepted: &BTreeMap<String, Pin>,
     identity: &Identity,

@@ -17,34 +17,36 @@ use serde_json::{Map, Value};
 
 pub use text::{comment, identifier, key, literal, type_name};
 
-/// Maximum nesting depth. A deeper schema becomes `unknown`.
+/// The maximum nesting depth of a converted schema. A deeper schema becomes `unknown`.
 const MAX_DEPTH: usize = 24;
-/// Maximum number of properties of an object or members of a union.
+/// The maximum number of properties of an object type or members of a union type.
 const MAX_WIDTH: usize = 256;
-/// Default number of schemas that one [`Names`] converts before the rest becomes `unknown`.
+/// The default number of schemas that one [`Names`] converts before the rest becomes `unknown`.
 const BUDGET: usize = 20_000;
-/// Maximum number of characters of a description.
+/// The maximum number of characters of a schema's description.
 const MAX_COMMENT: usize = 300;
 
-/// The named types of one set of declarations, and the remaining budget of schemas.
+/// The named TypeScript types of one set of declarations, and the number of schemas that can still
+/// be converted.
 #[derive(Debug)]
 pub struct Names<'a> {
-    /// The documents of the references so far. The last one is the current document.
+    /// The JSON documents in which references are resolved. The last one is the current document.
     roots: Vec<&'a Value>,
     by_reference: BTreeMap<(usize, String), String>,
     used: BTreeSet<String>,
-    /// Types that are named but not yet declared: name, index of the document, schema.
+    /// The types that are named but not yet declared: name, index of the document, schema.
     undeclared: Vec<(String, usize, &'a Value)>,
     budget: usize,
 }
 
 impl<'a> Names<'a> {
-    /// Starts with one document, in which references are resolved.
+    /// Creates the set of type names for one JSON document, in which references are resolved.
     pub fn new(root: &'a Value) -> Self {
         Self::with_budget(root, BUDGET)
     }
 
-    /// Starts with one document and a budget of schemas. Schemas beyond the budget become `unknown`.
+    /// Creates the set of type names for one JSON document, with a maximum number of schemas to
+    /// convert. Schemas beyond the budget become `unknown`.
     pub fn with_budget(root: &'a Value, schemas: usize) -> Self {
         Self {
             roots: vec![root],
@@ -55,12 +57,13 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Continues with another document. Names that are already used stay reserved.
+    /// Uses another JSON document for the references of the following schemas. Names that are
+    /// already used stay reserved.
     pub fn enter(&mut self, root: &'a Value) {
         self.roots.push(root);
     }
 
-    /// Reserves an unused type name that resembles `preferred`.
+    /// Reserves an unused TypeScript type name that resembles `preferred`.
     pub fn claim(&mut self, preferred: &str) -> String {
         let preferred = type_name(preferred);
         let numbered = (2_usize..).map(|number| format!("{preferred}{number}"));
@@ -113,19 +116,19 @@ pub fn type_of(schema: &Value, names: &mut Names<'_>) -> String {
     shape_of(schema, names, 0).text
 }
 
-/// Returns the description or title of a schema as a comment.
+/// Returns the description or title of a JSON schema as a comment.
 pub fn described(schema: &Value) -> Option<String> {
     let words = |key: &str| schema.get(key).and_then(Value::as_str);
     comment(words("description").or_else(|| words("title"))?, MAX_COMMENT)
 }
 
-/// Resolves a reference such as `#/a/b` within a document.
+/// Returns the value that a reference such as `#/a/b` points to within a document.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
     root.pointer(&percent_decode_str(pointer).decode_utf8().ok()?)
 }
 
-/// A type expression, and whether it needs parentheses next to an operator.
+/// A TypeScript type expression, and whether it needs parentheses next to an operator.
 struct Shape {
     text: String,
     is_compound: bool,
@@ -145,7 +148,7 @@ impl Shape {
     }
 }
 
-/// Joins types with an operator and drops duplicates.
+/// Joins TypeScript types with an operator and drops duplicates.
 fn joined(shapes: Vec<Shape>, operator: &str) -> Shape {
     let mut texts: Vec<String> = Vec::new();
     for shape in &shapes {
@@ -191,7 +194,8 @@ fn shape_of(schema: &Value, names: &mut Names<'_>, depth: usize) -> Shape {
     }
 }
 
-/// Converts a schema without `nullable`. All its keywords apply, so their types are joined by `&`.
+/// Converts a JSON schema to a TypeScript type, ignoring `nullable`. All its keywords apply, so
+/// their types are joined by `&`.
 fn without_null(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Shape {
     if let Some(value) = object.get("const") {
         return constant(value);
@@ -221,7 +225,7 @@ fn without_null(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize
     intersection(parts)
 }
 
-/// Returns the type that `type` names, or that other keywords imply.
+/// Returns the TypeScript type that the keyword `type` names, or that other keywords imply.
 fn by_type(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Option<Shape> {
     match object.get("type") {
         Some(Value::String(name)) => Some(of_type(name, object, names, depth)),
@@ -321,7 +325,7 @@ fn record(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> S
     }
 }
 
-/// The properties that an object can have in addition to its named properties.
+/// The type of the properties that an object can have in addition to its named ones.
 enum ExtraProperties {
     None,
     Any,
@@ -346,7 +350,7 @@ fn extra(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Ex
     if shape.text == "unknown" { ExtraProperties::Any } else { ExtraProperties::Of(shape) }
 }
 
-/// Returns an object type, on one line if its members are short.
+/// Returns a TypeScript object type, on one line if its members are short.
 fn braced(lines: &[String]) -> String {
     let length: usize = lines.iter().map(|line| line.len() + 1).sum();
     if length <= 72 && !lines.iter().any(|line| line.contains('\n')) {

@@ -35,7 +35,7 @@ pub const MAX_SKILLS: usize = 1000;
 pub const MAX_VERSIONS: usize = 50;
 /// Maximum size of all skills together, in bytes.
 const MAX_TOTAL: u64 = 256 << 20;
-/// Maximum number of replacements in one edit.
+/// The maximum number of replacements in one edit of a skill.
 const MAX_EDITS: usize = 100;
 
 /// The store of skills in a state directory.
@@ -44,7 +44,7 @@ pub struct Skills {
     hook: Option<Box<ChangeHook>>,
 }
 
-/// A callback that runs before every change. An error prevents the change.
+/// A callback that runs before every change of a skill. An error prevents the change.
 pub type ChangeHook =
     dyn Fn(&SkillChange<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
 
@@ -59,7 +59,7 @@ pub enum SkillChange<'a> {
     Approve {
         skill: &'a Skill,
     },
-    /// The operator refuses a waiting version.
+    /// The operator refuses a waiting version of a skill.
     Refuse {
         skill: &'a Skill,
     },
@@ -76,44 +76,45 @@ impl fmt::Debug for Skills {
     }
 }
 
-/// The content of a new version.
+/// The content of a new skill version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     pub description: String,
     pub code: String,
     pub language: Dialect,
-    /// Requests in addition to those in the first comment of the code.
+    /// The requested hosts, secrets and paths in addition to those in the first comment of the
+    /// code.
     pub wants: Wants,
 }
 
-/// One replacement in the code. The search text must occur exactly once.
+/// One replacement in the code of a skill. The search text must occur exactly once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub search: String,
     pub replace: String,
 }
 
-/// The author of a version.
+/// The author of a skill version: the operator or a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Author {
     /// A person at the terminal. Saving also approves the requests of the version.
     Operator,
-    /// A client of a server, with its name for the history.
+    /// A client of an MCP server, with its name for the history.
     Caller(String),
 }
 
-/// The result of saving a version.
+/// The result of saving a skill version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
     pub version: Version,
     pub state: VersionState,
 }
 
-/// Whether a saved version is active or waits for approval.
+/// Whether a saved skill version is active or waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionState {
     Active,
-    /// The version waits for approval. `more` lists the requests that are not approved yet.
+    /// The saved version waits for approval. `more` lists the requests that are not approved yet.
     Waits {
         more: Vec<String>,
     },
@@ -129,15 +130,15 @@ pub struct SkillInfo {
 /// The state of a skill: active, waiting for approval or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SkillState {
-    /// There is an active version. Another version can wait for approval.
+    /// The skill has an active version. Another version can wait for approval.
     Active { skill: Skill, waiting: Option<Waiting> },
-    /// The only version waits for approval.
+    /// The only version of the skill waits for approval.
     Waiting(Waiting),
     /// The files of the skill are damaged. Contains the reason.
     Damaged(String),
 }
 
-/// A version that waits for approval, and the requests that are not approved yet.
+/// A version of a skill that waits for approval, with the requests that are not approved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub skill: Skill,
@@ -150,9 +151,9 @@ pub struct HistoryEntry {
     pub version: Version,
     pub by: String,
     pub step: Step,
-    /// Whether the version is active now.
+    /// Whether the skill version is active now.
     pub is_active: bool,
-    /// Whether the content of the version is still stored.
+    /// Whether the content of the skill version is still stored.
     pub is_kept: bool,
 }
 
@@ -175,7 +176,7 @@ impl Step {
     }
 }
 
-/// Why an operation on a skill failed. The messages contain nothing secret.
+/// The reason why an operation on a skill failed. The messages contain nothing secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
     #[error("there is no skill `{name}`")]
@@ -189,11 +190,11 @@ pub enum SkillError {
     Waits { name: SkillName, more: Vec<String> },
     #[error("version {version} of skill `{name}` does not wait for approval")]
     NotWaiting { name: SkillName, version: Version },
-    #[error("the skill has no code")]
+    #[error("cannot save the skill: it has no code")]
     NoCode,
-    #[error("the code has {length} bytes; the limit is {MAX_CODE}")]
+    #[error("the code of the skill has {length} bytes; the limit is {MAX_CODE}")]
     TooLong { length: usize },
-    #[error("the description is longer than {MAX_DESCRIPTION} characters")]
+    #[error("the description of the skill is longer than {MAX_DESCRIPTION} characters")]
     Description,
     #[error(transparent)]
     Wants(WantsError),
@@ -201,15 +202,15 @@ pub enum SkillError {
     TooMany,
     #[error("the skills already use {} MiB; remove some first", MAX_TOTAL >> 20)]
     Full,
-    #[error("edit {number}: `search` is empty")]
+    #[error("cannot apply edit {number}: the text `search` is empty")]
     EmptySearch { number: usize },
-    #[error("edit {number}: `search` was not found in the code; nothing was changed")]
+    #[error("cannot apply edit {number}: `search` was not found in the code; nothing was changed")]
     NoMatch { number: usize },
     #[error(
-        "edit {number}: `search` occurs {count} times in the code, not once; nothing was changed"
+        "cannot apply edit {number}: `search` occurs {count} times in the code, not once; nothing was changed"
     )]
     ManyMatches { number: usize, count: usize },
-    #[error("more than {MAX_EDITS} edits in one request")]
+    #[error("the request has more than {MAX_EDITS} edits")]
     TooManyEdits,
     #[error("the list of edits is empty")]
     NoEdits,
@@ -227,7 +228,7 @@ impl Skills {
         Ok(Self { files: Files::open(home)?, hook: None })
     }
 
-    /// Sets a callback that runs before every change and can prevent it.
+    /// Sets a callback that runs before every change of a skill and can prevent the change.
     #[must_use]
     pub fn with_change_hook(self, hook: Box<ChangeHook>) -> Self {
         Self { hook: Some(hook), ..self }
@@ -274,7 +275,7 @@ impl Skills {
         }
     }
 
-    /// Returns the active version.
+    /// Returns the active version of a skill.
     pub fn get(&self, name: &SkillName) -> Result<Skill, SkillError> {
         let lock = self.files.shared_lock()?;
         match self.state(&lock, name)? {
@@ -292,13 +293,14 @@ impl Skills {
         Ok(SkillInfo { name: name.clone(), state: self.state(&lock, name)? })
     }
 
-    /// Returns any stored version, also of a removed skill.
+    /// Returns any stored version of a skill, also of a removed one.
     pub fn version(&self, name: &SkillName, version: &Version) -> Result<Skill, SkillError> {
         let lock = self.files.shared_lock()?;
         lock.version(name, version)
     }
 
-    /// Returns the stored version whose hash starts with this prefix, if there is exactly one.
+    /// Returns the stored version of a skill whose hash starts with this prefix, if there is
+    /// exactly one.
     pub fn find(&self, name: &SkillName, prefix: &str) -> Result<Version, SkillError> {
         let lock = self.files.shared_lock()?;
         let index = lock.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
@@ -309,14 +311,15 @@ impl Skills {
         }
     }
 
-    /// Stores a version, and activates it if all its requests are approved.
+    /// Stores a version of a skill, and activates it if all its requests are approved.
     pub fn save(&self, name: &SkillName, draft: Draft, by: &Author) -> Result<Saved, SkillError> {
         let skill = Skill::new(name, draft)?;
         let lock = self.files.lock()?;
         self.put(&lock, &skill, by)
     }
 
-    /// Creates a version by replacing parts of the newest one. Either all replacements are made or none.
+    /// Creates a version of a skill by replacing parts of the newest one. Either all replacements
+    /// are made or none.
     pub fn edit(&self, name: &SkillName, edits: &[Edit], by: &Author) -> Result<Saved, SkillError> {
         let lock = self.files.lock()?;
         let index = existing_index(&lock, name)?;
@@ -420,14 +423,16 @@ impl Skills {
         Ok(index.history.iter().map(entry).collect())
     }
 
-    /// Activates a version and approves its requests. Only an operator is allowed to call this.
+    /// Activates a version of a skill and approves its requests. Only an operator is allowed to
+    /// call this.
     pub fn approve(&self, name: &SkillName, version: &Version) -> Result<Skill, SkillError> {
         let lock = self.files.lock()?;
         let index = lock.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
         self.activate(&lock, index, name, version)
     }
 
-    /// Approves or refuses the waiting version. Only an operator is allowed to call this.
+    /// Approves or refuses the waiting version of a skill. Only an operator is allowed to call
+    /// this.
     pub fn answer(
         &self,
         name: &SkillName,
@@ -488,7 +493,7 @@ fn author_text(by: &Author) -> String {
     }
 }
 
-/// Applies the replacements to the code, one after the other.
+/// Applies the replacements to the code of a skill, one after the other.
 fn apply_edits(code: &str, edits: &[Edit]) -> Result<String, SkillError> {
     if edits.is_empty() {
         return Err(SkillError::NoEdits);
@@ -513,7 +518,7 @@ fn apply_edits(code: &str, edits: &[Edit]) -> Result<String, SkillError> {
     Ok(code)
 }
 
-/// Counts the occurrences of a text, including overlapping ones: two possible places are ambiguous.
+/// Returns the number of occurrences of a text, including overlapping ones.
 fn occurrences(text: &str, search: &str) -> usize {
     const ENOUGH: usize = 100; // bounds the work; the exact number is irrelevant
     let step = search.chars().next().map_or(1, char::len_utf8);

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use belljar_wire::{Dialect, Script};
 
-/// Arguments of the tool that reads a text file or some of its lines.
+/// The arguments of the tool that reads a text file or some of its lines.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFile {
     path: String,
-    /// Number of the first line, counted from 1.
+    /// The number of the first line that is read, counted from 1.
     #[serde(default)]
     offset: Option<u64>,
-    /// Maximum number of lines.
+    /// The maximum number of lines that are read.
     #[serde(default)]
     limit: Option<u64>,
 }
 
-/// Arguments of the tool that writes a file and creates its parent directories.
+/// The arguments of the tool that writes a file and creates its parent directories.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriteFile {
@@ -27,7 +27,7 @@ pub struct WriteFile {
     content: String,
 }
 
-/// Arguments of the tool that edits a file: either all replacements are made or none.
+/// The arguments of the tool that edits a file: either all replacements are made or none.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EditFile {
@@ -43,7 +43,7 @@ pub struct Replacement {
     replace: String,
 }
 
-/// Arguments of the tool that lists files whose path matches a pattern.
+/// The arguments of the tool that lists files whose path matches a pattern.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Glob {
@@ -54,7 +54,7 @@ pub struct Glob {
     limit: Option<u64>,
 }
 
-/// Arguments of the tool that finds lines that match a regular expression.
+/// The arguments of the tool that finds lines that match a regular expression.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grep {
@@ -67,32 +67,34 @@ pub struct Grep {
     limit: Option<u64>,
 }
 
-/// Returns the program that reads a file. Its result is `{ content, lines, truncated }`.
+/// Returns the program of the tool that reads a file. Its result is `{ content, lines, truncated
+/// }`.
 pub fn read_file(arguments: &ReadFile) -> Script {
     script("read_file", include_str!("tools/read_file.js"), arguments)
 }
 
-/// Returns the program that writes a file. Its result is a sentence.
+/// Returns the program of the tool that writes a file. Its result is a sentence.
 pub fn write_file(arguments: &WriteFile) -> Script {
     script("write_file", include_str!("tools/write_file.js"), arguments)
 }
 
-/// Returns the program that edits a file. Its result is a sentence.
+/// Returns the program of the tool that edits a file. Its result is a sentence.
 pub fn edit_file(arguments: &EditFile) -> Script {
     script("edit_file", include_str!("tools/edit_file.js"), arguments)
 }
 
-/// Returns the program that lists files. Its result is `{ files, truncated }`.
+/// Returns the program of the tool that lists files. Its result is `{ files, truncated }`.
 pub fn glob(arguments: &Glob) -> Script {
     script("glob", include_str!("tools/glob.js"), arguments)
 }
 
-/// Returns the program that finds lines. Its result is `{ matches, truncated }`.
+/// Returns the program of the tool that finds lines. Its result is `{ matches, truncated }`.
 pub fn grep(arguments: &Grep) -> Script {
     script("grep", include_str!("tools/grep.js"), arguments)
 }
 
-/// Builds the script of a tool. The caller's arguments are its input and never part of its code.
+/// Returns the script of a file tool with its arguments. The caller's arguments are its input and
+/// never part of its code.
 fn script(name: &str, code: &str, arguments: &impl Serialize) -> Script {
     let input = serde_json::to_string(arguments).expect("plain strings and numbers are JSON");
     Script {

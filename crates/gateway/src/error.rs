@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use crate::mcp::session::NoRandomness;
 
-/// Why a server could not start or stopped unexpectedly.
+/// The reason why an MCP server could not start or stopped unexpectedly.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot start a session")]
+    #[error("cannot start an MCP session")]
     Session(#[source] NoRandomness),
-    #[error("the task that serves a client failed")]
+    #[error("the server task for a client failed")]
     Task(#[source] tokio::task::JoinError),
     #[error("cannot listen for connections")]
     Listen(#[source] std::io::Error),
@@ -19,14 +19,14 @@ pub enum ServeError {
         "{0} is reachable from other machines, so tokens would be sent unencrypted; pass a certificate and its key, or listen on 127.0.0.1"
     )]
     TlsRequired(std::net::SocketAddr),
-    #[error("`{0}` is not a valid host name")]
+    #[error("invalid host name `{0}` of the server")]
     BadHost(String),
-    #[error("`{0}` is not a valid origin; expected a scheme, a host and optionally a port")]
+    #[error("invalid origin `{0}`; write a scheme, a host and optionally a port")]
     BadOrigin(String),
-    #[error("cannot read {} for TLS", path.display())]
+    #[error("cannot read the TLS file {file}", file = path.display())]
     ReadPem { path: PathBuf, source: rustls_pki_types::pem::Error },
-    #[error("{} contains no certificate", .0.display())]
+    #[error("the TLS file {file} contains no certificate", file = .0.display())]
     NoCertificate(PathBuf),
-    #[error("cannot use this certificate with this key")]
+    #[error("cannot use the TLS certificate with the TLS key")]
     Tls(#[source] rustls::Error),
 }

@@ -31,59 +31,59 @@ use crate::mcp::service::Service;
 use crate::tls::TlsFiles;
 use gate::{Gate, GateResult};
 
-/// Maximum number of headers, more than any client sends.
+/// The maximum number of headers of a request, more than any client sends.
 const MAX_HEADERS: usize = 64;
 
-/// Maximum bytes of a request head.
+/// The maximum size of a request head in bytes.
 const MAX_HEAD: usize = 32 * 1024;
 
-/// Timeout for open connections after the server stops.
+/// The timeout for open connections after the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Delay after an error of `accept`, usually too many open files.
+/// The delay after an error of `accept`, usually too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The configuration of an HTTP server.
+/// The configuration of an MCP server over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// The accepted tokens. A server without tokens is refused.
     pub tokens: Tokens,
-    /// The owner of the sessions of all tokens.
+    /// The caller that owns the sessions of all tokens.
     pub owner: Caller,
     pub tls: Option<TlsFiles>,
-    /// Host names of this server in addition to the loopback names and its own address.
+    /// The host names of this server in addition to the loopback names and its own address.
     pub hosts: Vec<String>,
-    /// Origins whose web pages can call this server, in addition to its own.
+    /// The origins whose web pages can call this server, in addition to its own.
     pub origins: Vec<String>,
     pub limits: Limits,
 }
 
 impl HttpOptions {
-    /// Creates a configuration with defaults for a server on the local machine.
+    /// Creates the configuration of an HTTP server on the local machine, with default limits.
     pub fn new(tokens: Tokens, owner: Caller) -> Self {
         let (hosts, origins) = (Vec::new(), Vec::new());
         Self { tokens, owner, tls: None, hosts, origins, limits: Limits::default() }
     }
 }
 
-/// The limits of an HTTP server.
+/// The limits of an MCP server over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of open connections of all clients.
+    /// The maximum number of open connections of all clients.
     pub connections: usize,
-    /// Maximum number of sessions per token.
+    /// The maximum number of sessions per token.
     pub sessions: usize,
-    /// Maximum number of streams that a session holds open with GET.
+    /// The maximum number of event streams that a session holds open with GET.
     pub streams: usize,
-    /// Maximum number of running calls per session.
+    /// The maximum number of running tool calls per session.
     pub calls: usize,
-    /// Maximum bytes of a request body.
+    /// The maximum size of a request body in bytes.
     pub body: usize,
-    /// Timeout of a TLS handshake and of a request head, and so of an idle connection.
+    /// The timeout of a TLS handshake and of a request head, and so of an idle connection.
     pub head: Duration,
-    /// Timeout of a request body.
+    /// The timeout of reading a request body.
     pub read: Duration,
-    /// Idle time after which a session ends.
+    /// The idle time after which a session ends.
     pub idle: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves clients with a token until `stop`, then ends all sessions.
+/// Serves MCP over HTTP to clients with a token until `stop`, then ends all sessions.
 pub async fn http<S: Service>(
     service: Arc<S>,
     listener: std::net::TcpListener,
@@ -143,7 +143,7 @@ async fn expire<S: Service>(gate: &Gate<S>, idle: Duration) {
     }
 }
 
-/// The state that all connections share.
+/// The state that all connections of the HTTP server share.
 struct Server<S: Service> {
     gate: Arc<Gate<S>>,
     tls: Option<TlsAcceptor>,

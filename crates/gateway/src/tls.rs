@@ -10,10 +10,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::error::ServeError;
 
-/// The paths of the certificate and its key.
+/// The paths of a TLS certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate chain, leaf first.
+    /// The path of the file with the TLS certificate chain, leaf first.
     pub certificate: PathBuf,
     pub key: PathBuf,
 }

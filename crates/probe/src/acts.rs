@@ -9,16 +9,16 @@ use crate::{bombs, calls, files, ipc, launch, processes, sockets};
 /// One hostile operation that the probe can perform.
 pub(crate) struct Act {
     pub(crate) name: &'static str,
-    /// Description of its arguments.
+    /// The description of the operation's arguments.
     pub(crate) takes: &'static str,
     pub(crate) run: fn(&Params<'_>) -> ActResult,
 }
 
-/// The arguments of an act.
+/// The arguments of an operation of the probe.
 pub(crate) struct Params<'a>(&'a [String]);
 
 impl Params<'_> {
-    /// Returns an argument as text.
+    /// Returns an argument of the operation as text.
     pub(crate) fn text(&self, index: usize) -> Result<&str, ActError> {
         match self.0.get(index) {
             Some(text) => Ok(text),
@@ -26,13 +26,14 @@ impl Params<'_> {
         }
     }
 
-    /// Returns an argument, parsed as a number or address.
+    /// Returns an argument of the operation, parsed as a number or address.
     pub(crate) fn number<T: std::str::FromStr>(&self, index: usize) -> Result<T, ActError> {
         let text = self.text(index)?;
         text.parse().map_err(|_| ActError::Usage(format!("… `{text}` is not a number")))
     }
 
-    /// Returns an argument as a 64-bit integer: decimal, octal with `0o` or hexadecimal with `0x`.
+    /// Returns an argument of the operation as a 64-bit integer: decimal, octal with `0o` or
+    /// hexadecimal with `0x`.
     pub(crate) fn integer(&self, index: usize) -> Result<u64, ActError> {
         let text = self.text(index)?;
         let parsed = match (text.strip_prefix("0x"), text.strip_prefix("0o")) {
@@ -46,26 +47,26 @@ impl Params<'_> {
         parsed.map_err(|_| ActError::Usage(format!("… `{text}` is not a number")))
     }
 
-    /// Returns an argument as a string with a terminating NUL.
+    /// Returns an argument of the operation as a string with a terminating NUL.
     pub(crate) fn c_string(&self, index: usize) -> Result<Vec<u8>, ActError> {
         let mut bytes = self.text(index)?.as_bytes().to_vec();
         bytes.push(0);
         Ok(bytes)
     }
 
-    /// Returns all arguments from this index on.
+    /// Returns all arguments of the operation from this index on.
     pub(crate) fn rest(&self, index: usize) -> &[String] {
         self.0.get(index..).unwrap_or_default()
     }
 }
 
-/// Acts that list or perform other acts.
+/// The operations of the probe that list or perform other operations.
 const OWN: &[Act] = &[
     Act { name: "batch", takes: "(acts on standard input, one per line)", run: batch },
     Act { name: "acts", takes: "", run: list },
 ];
 
-/// Returns the tables of all modules.
+/// Returns the operations of all modules of the probe.
 fn tables() -> [&'static [Act]; 8] {
     [
         OWN,
@@ -79,7 +80,7 @@ fn tables() -> [&'static [Act]; 8] {
     ]
 }
 
-/// Performs the act with this name.
+/// Performs the operation with this name.
 pub(crate) fn perform(name: &str, params: &[String]) -> ActResult {
     match tables().into_iter().flatten().find(|act| act.name == name) {
         Some(act) => (act.run)(&Params(params)),
@@ -97,8 +98,8 @@ fn list(_: &Params<'_>) -> ActResult {
     Ok(text)
 }
 
-/// Performs each line of standard input in a separate process and prints `LINE => RESULT`. One box
-/// is then enough for many acts, and no act sees open files or memory of another.
+/// Performs the operation in each line of standard input in a separate process and prints `LINE =>
+/// RESULT`. One box is then enough for many acts, and no act sees open files or memory of another.
 #[expect(clippy::disallowed_methods, reason = "the probe starts only itself, inside the box")]
 fn batch(_: &Params<'_>) -> ActResult {
     let own_program = std::env::current_exe()?;

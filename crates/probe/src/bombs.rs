@@ -43,7 +43,7 @@ pub(crate) const ACTS: &[Act] = &[
 ];
 
 const MIB: usize = 1 << 20;
-/// Pause after each MiB, so that a watcher that polls sees the growth even on a busy machine.
+/// The pause after each MiB, so that a watcher that polls sees the growth even on a busy machine.
 const PAUSE: Duration = Duration::from_millis(10);
 
 fn forks(params: &Params<'_>) -> ActResult {
@@ -93,7 +93,7 @@ fn storm(params: &Params<'_>) -> ActResult {
     Ok(String::new())
 }
 
-/// Forks in a loop until the deadline, as does every child.
+/// Forks in a loop until the deadline; every child does the same.
 fn fork_until(until: Instant) -> u8 {
     while Instant::now() < until {
         if fork_and_run(|| fork_until(until)).is_err() {
@@ -133,7 +133,8 @@ fn memory_files(params: &Params<'_>) -> ActResult {
     })
 }
 
-/// Attaches System V segments, fills them from `/dev/zero` and detaches them; they outlive the process.
+/// Fills System V shared memory segments with zeros and detaches them, so that they outlive the
+/// process.
 fn memory_segments(params: &Params<'_>) -> ActResult {
     const EACH: usize = 16 * MIB;
     let wanted: usize = params.number(0)?;
@@ -283,7 +284,7 @@ fn watches(params: &Params<'_>) -> ActResult {
     repeated(Call::new(libc::SYS_inotify_init1, &[Arg::Word(0)]), params)
 }
 
-/// Makes the same call many times in one process, which keeps all returned resources.
+/// Makes the same system call many times in one process, which keeps all returned resources.
 fn repeated(call: Call<'_>, params: &Params<'_>) -> ActResult {
     let count: usize = params.number(0)?;
     match in_child(&vec![call; count])? {

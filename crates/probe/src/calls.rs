@@ -8,13 +8,13 @@ use belljar_sys::probe::{Abi, Arg, Call, Field, in_child};
 use crate::acts::{Act, Params};
 use crate::result::{self, ActError, ActResult};
 
-/// One act of system calls with fixed arguments, which a child makes until one fails.
+/// A list of system calls with fixed arguments, which a child process makes until one fails.
 pub(crate) struct Row {
     name: &'static str,
     steps: &'static [Step],
 }
 
-/// One system call of a [`Row`].
+/// One system call of a [`Row`], with its arguments.
 pub(crate) struct Step {
     number: i64,
     args: &'static [Arg<'static>],
@@ -24,7 +24,7 @@ const fn step(number: i64, args: &'static [Arg<'static>]) -> Step {
     Step { number, args }
 }
 
-/// Bit 30 of a call number, which selects the x32 table.
+/// Bit 30 of a system call number, which selects the x32 table.
 const X32: i64 = 0x4000_0000;
 
 pub(crate) const ACTS: &[Act] = &[
@@ -72,7 +72,7 @@ fn by_int80(params: &Params<'_>) -> ActResult {
     )])?)
 }
 
-/// Returns all arguments after the first as integers.
+/// Returns all arguments of the operation after the first as integers.
 fn integers(params: &Params<'_>) -> Result<Vec<Arg<'static>>, ActError> {
     (1..=params.rest(1).len()).map(|index| Ok(Arg::Word(params.integer(index)?))).collect()
 }
@@ -92,7 +92,7 @@ fn ioctl(params: &Params<'_>) -> ActResult {
     result::from_outcome(in_child(&[open, Call::new(libc::SYS_ioctl, &args)])?)
 }
 
-/// Copies this program into a memfd, executes it and performs an act there.
+/// Copies the probe into a memory file, executes it and performs an operation there.
 fn run_from_memory(params: &Params<'_>) -> ActResult {
     let image = std::fs::read(std::env::current_exe()?)?;
     let mut texts = vec![b"belljar-probe\0".to_vec()];

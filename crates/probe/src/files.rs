@@ -77,7 +77,7 @@ fn stat(params: &Params<'_>) -> ActResult {
     Ok(format!("{} {:o} uid {} size {}", kind(&meta), meta.mode() & 0o7777, meta.uid(), meta.len()))
 }
 
-/// Returns the type of a file; for a device with its numbers.
+/// Returns the type of a file; for a device also its numbers.
 fn kind(meta: &fs::Metadata) -> String {
     let kind = meta.file_type();
     let numbers =
@@ -137,7 +137,7 @@ fn make_symlink(params: &Params<'_>) -> ActResult {
     Ok(String::new())
 }
 
-/// Returns an argument as file mode.
+/// Returns an argument of the operation as a file mode.
 fn mode(params: &Params<'_>, index: usize) -> Result<u32, ActError> {
     u32::from_str_radix(params.text(index)?, 8)
         .map_err(|_| ActError::Usage("… a file mode is an octal number".to_owned()))
@@ -218,7 +218,7 @@ fn named(params: &Params<'_>) -> ActResult {
     Ok(String::new())
 }
 
-/// Parses bytes in hexadecimal.
+/// Parses a text of hexadecimal digits into bytes.
 pub(crate) fn parse_hex(hex: &str) -> Result<Vec<u8>, ActError> {
     let pairs = hex.as_bytes().chunks(2);
     pairs
@@ -229,7 +229,7 @@ pub(crate) fn parse_hex(hex: &str) -> Result<Vec<u8>, ActError> {
         .ok_or_else(|| ActError::Usage("… bytes must be in hexadecimal".to_owned()))
 }
 
-/// Depth of the search below the root and below each mount point.
+/// The depth of the search below the root and below each mount point, in directories.
 const DEPTH: u32 = 2;
 
 /// Tries to create a file in the directories below the root and every mount point. Does not list the

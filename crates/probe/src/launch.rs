@@ -35,14 +35,14 @@ fn become_program(params: &[String]) -> ActError {
     }
 }
 
-/// Leaves descriptors open across exec, as a careless shell or supervisor does.
+/// Starts a program with additional open descriptors, as a careless shell or supervisor does.
 fn with_descriptors(params: &Params<'_>) -> ActResult {
     // The descriptors are never closed, so that the next program inherits them.
     while open_next(params)?.into_raw_fd() < 64 {}
     Err(become_program(params.rest(2)))
 }
 
-/// Opens a directory, a file and a socket in turn, without `CLOEXEC`.
+/// Opens a directory, a file or a socket in turn, without `CLOEXEC`.
 fn open_next(params: &Params<'_>) -> Result<OwnedFd, ActError> {
     let next_number = File::open("/")?.as_raw_fd();
     Ok(match next_number % 3 {
@@ -52,7 +52,7 @@ fn open_next(params: &Params<'_>) -> Result<OwnedFd, ActError> {
     })
 }
 
-/// Starts the program with another user id and group id.
+/// Starts a program with another user id and group id.
 fn as_user(params: &Params<'_>) -> ActResult {
     let id: u32 = params.number(0)?;
     rustix::thread::set_thread_groups(&[])?;
@@ -61,7 +61,7 @@ fn as_user(params: &Params<'_>) -> ActResult {
     Err(become_program(params.rest(1)))
 }
 
-/// Runs the program as session leader on a new terminal and prints its output.
+/// Runs a program as session leader on a new terminal and prints its output.
 fn on_terminal(params: &Params<'_>) -> ActResult {
     let master =
         rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
@@ -88,7 +88,7 @@ fn on_terminal(params: &Params<'_>) -> ActResult {
     Err(ActError::AlreadyPrinted(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Makes the terminal the controlling terminal and the standard streams.
+/// Makes a terminal the controlling terminal and the standard streams of this process.
 fn take_terminal(name: &std::ffi::CStr) -> io::Result<()> {
     rustix::process::setsid()?;
     let terminal = rustix::fs::open(name, OFlags::RDWR, Mode::empty())?;

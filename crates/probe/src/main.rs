@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     print_result(&result)
 }
 
-/// Prints the result as one line and returns the exit status.
+/// Prints the result of an operation as one line and returns the exit status.
 fn print_result(result: &ActResult) -> ExitCode {
     let (line, code) = match result {
         Ok(detail) if detail.is_empty() => ("ok".to_owned(), 0),

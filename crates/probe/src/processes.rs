@@ -45,7 +45,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "stop-everything", takes: "SECONDS MARK", run: stop_everything },
 ];
 
-/// Returns the first argument as process id.
+/// Returns the first argument of the operation as a process id.
 fn pid(params: &Params<'_>) -> Result<Arg<'static>, ActError> {
     params.integer(0).map(Arg::Word)
 }
@@ -55,7 +55,8 @@ fn kill(params: &Params<'_>) -> ActResult {
     result::from_outcome(in_child(&[Call::new(libc::SYS_kill, &args)])?)
 }
 
-/// Attaches with `PTRACE_SEIZE`, which does not stop the other process. The child detaches at its end.
+/// Attaches to another process with `PTRACE_SEIZE`, which does not stop that process. The child
+/// detaches at its end.
 fn attach(params: &Params<'_>) -> ActResult {
     let args = [Arg::Word(0x4206), pid(params)?];
     result::from_outcome(in_child(&[Call::new(libc::SYS_ptrace, &args)])?)
@@ -85,7 +86,7 @@ fn prlimit(params: &Params<'_>) -> ActResult {
     result::from_outcome(in_child(&[Call::new(libc::SYS_prlimit64, &args)])?)
 }
 
-/// Binds the process to all CPUs, which changes nothing for most processes.
+/// Binds another process to all CPUs, which changes nothing for most processes.
 fn affinity(params: &Params<'_>) -> ActResult {
     let all = [0xff; 128];
     let args = [pid(params)?, Arg::Word(128), Arg::Bytes(&all)];
@@ -97,7 +98,7 @@ fn nice(params: &Params<'_>) -> ActResult {
     result::from_outcome(in_child(&[Call::new(libc::SYS_setpriority, &args)])?)
 }
 
-/// Sets the default I/O priority: best effort, level 4.
+/// Sets the I/O priority of another process to the default: best effort, level 4.
 fn ioprio(params: &Params<'_>) -> ActResult {
     let args = [Arg::Word(1), pid(params)?, Arg::Word((2 << 13) | 4)];
     result::from_outcome(in_child(&[Call::new(libc::SYS_ioprio_set, &args)])?)
@@ -169,7 +170,7 @@ fn print(params: &Params<'_>) -> ActResult {
     Err(ActError::AlreadyPrinted(0))
 }
 
-/// Performs an act after a file exists, so that the test can prepare something first.
+/// Performs an operation after a file exists, so that the test can prepare something first.
 fn wait_for(params: &Params<'_>) -> ActResult {
     let until = Instant::now() + Duration::from_secs(60);
     while fs::symlink_metadata(params.text(0)?).is_err() {
@@ -191,7 +192,8 @@ fn sleep(params: &Params<'_>) -> ActResult {
     Ok(String::new())
 }
 
-/// Installs a seccomp filter with a listener, with which a process can decide about calls of another.
+/// Installs a seccomp filter with a listener, through which one process can decide about calls of
+/// another.
 fn judge_calls(params: &Params<'_>) -> ActResult {
     let allow = [6, 0, 0, 0, 0, 0, 0xff, 0x7f];
     let filter = [Field::Word(1), Field::Bytes(&allow)];
@@ -213,7 +215,7 @@ fn spin(params: &Params<'_>) -> ActResult {
     Ok(rounds.to_string())
 }
 
-/// Leaves a process in a new session that ignores all signals.
+/// Starts a process in a new session that ignores all signals and keeps running.
 fn stubborn(params: &Params<'_>) -> ActResult {
     let seconds = Duration::from_secs(params.number(0)?);
     fork_and_run(|| {
@@ -229,7 +231,7 @@ fn stubborn(params: &Params<'_>) -> ActResult {
     Ok(String::new())
 }
 
-/// Stops every process that it can signal, by process id and with the id -1, and sleeps.
+/// Sends SIGSTOP to every process that it can signal, by process id and with the id -1, and sleeps.
 fn stop_everything(params: &Params<'_>) -> ActResult {
     ignore_every_signal();
     let stop = Arg::Word(libc::SIGSTOP as u64);

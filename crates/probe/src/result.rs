@@ -5,21 +5,21 @@ use std::io;
 
 use belljar_sys::probe::Outcome;
 
-/// The detail text of a successful act, or the reason why it did not succeed.
+/// The detail text of a successful operation, or the reason why it did not succeed.
 pub(crate) type ActResult = Result<String, ActError>;
 
-/// Why an act did not succeed.
+/// The reason why an operation of the probe did not succeed.
 #[derive(Debug)]
 pub(crate) enum ActError {
     /// The kernel refused a system call, possibly after others succeeded.
     Errno { errno: i32, detail: String },
-    /// A signal killed the child process that performed the act.
+    /// A signal killed the child process that performed the operation.
     Killed(i32),
-    /// The act or another program has already printed the result; this is the exit status.
+    /// The operation or another program has already printed the result; this is the exit status.
     AlreadyPrinted(u8),
-    /// The act could not be tried.
+    /// The probe could not try the operation.
     Failed(String),
-    /// The arguments are invalid.
+    /// The arguments of the operation are invalid.
     Usage(String),
 }
 
@@ -28,7 +28,7 @@ impl ActError {
         Self::Errno { errno, detail: String::new() }
     }
 
-    /// Returns the refusal with the amount that succeeded before it.
+    /// Returns the error of a refused call, with the amount that succeeded before it.
     pub(crate) fn after(error: &io::Error, count: impl fmt::Display) -> Self {
         match error.raw_os_error() {
             Some(errno) => Self::Errno { errno, detail: format!("after {count}") },
@@ -36,7 +36,7 @@ impl ActError {
         }
     }
 
-    /// Returns the exit status.
+    /// Returns the exit status of the probe for this error.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Errno { .. } | Self::Killed(_) => 1,
@@ -85,7 +85,7 @@ impl fmt::Display for ActError {
     }
 }
 
-/// Converts the outcome of system calls in a child process.
+/// Converts the outcome of system calls in a child process to a result of the probe.
 pub(crate) fn from_outcome(outcome: Outcome) -> ActResult {
     match outcome {
         Outcome::Granted(value) => Ok(value.to_string()),

@@ -30,7 +30,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "interfaces", takes: "", run: interfaces },
 ];
 
-/// All address families, including those that this kernel does not have.
+/// All socket address families, including those that this kernel does not have.
 const FAMILIES: &[(&str, i32)] = &[
     ("unix", libc::AF_UNIX),
     ("inet", libc::AF_INET),
@@ -83,7 +83,7 @@ const TYPES: &[(&str, i32)] = &[
     ("packet", 10),
 ];
 
-/// Returns the number with this name as argument of a system call.
+/// Returns the number with this name as an argument of a system call.
 fn number_of(table: &[(&str, i32)], name: &str) -> Result<Arg<'static>, ActError> {
     match table.iter().find(|(known, _)| *known == name) {
         Some((_, number)) => Ok(Arg::int(i64::from(*number))),
@@ -112,7 +112,7 @@ fn socketpair(params: &Params<'_>) -> ActResult {
     .map(|_| String::new())
 }
 
-/// Timeout of a connection, long enough for a busy machine.
+/// The timeout of a connection, long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn address(params: &Params<'_>) -> Result<SocketAddr, ActError> {
@@ -135,7 +135,7 @@ fn greet_tcp(params: &Params<'_>) -> ActResult {
     Ok(reply.escape_debug().to_string())
 }
 
-/// Sends a UDP datagram and prints the response from this address.
+/// Sends a UDP datagram and prints the response from the same address.
 fn ask_udp(params: &Params<'_>) -> ActResult {
     let to = address(params)?;
     let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
@@ -147,8 +147,8 @@ fn ask_udp(params: &Params<'_>) -> ActResult {
     Ok(reply.get(..count).unwrap_or_default().escape_ascii().to_string())
 }
 
-/// Listens on one address and connects to another. Prints whether the connection reached the own listener,
-/// and its local address.
+/// Listens on one address and connects to another one in the same box. Prints whether the
+/// connection reached the own listener, and its local address.
 fn own_service(params: &Params<'_>) -> ActResult {
     let listener = std::net::TcpListener::bind(params.number::<SocketAddr>(0)?)?;
     let target: SocketAddr = params.number(1)?;

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use crate::check;
 use crate::exec::exit_now;
 
-/// Flags of clone3(2) for the namespaces that a box gets.
+/// The flags of clone3(2) for the namespaces that a box gets.
 pub mod namespaces {
     pub const USER: u64 = libc::CLONE_NEWUSER as u64;
     pub const MOUNT: u64 = libc::CLONE_NEWNS as u64;
@@ -24,31 +24,33 @@ pub mod namespaces {
 const CLONE_PIDFD: u64 = libc::CLONE_PIDFD as u64;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Descriptor number of the control socket in a program that [`spawn`] starts.
+/// The descriptor number of the control socket in a program that [`spawn`] starts.
 pub const CONTROL_FD: RawFd = 3;
 
 /// The program for [`spawn`], with its namespaces, user ids and descriptors.
 #[derive(Debug)]
 pub struct Spawn<'a> {
-    /// Bits of [`namespaces`].
+    /// The namespaces that the child gets, as bits of [`namespaces`].
     pub namespaces: u64,
-    /// Directory of the cgroup (v2) in which the kernel creates the child.
+    /// The directory of the cgroup (v2) in which the kernel creates the child.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// Pipe on which the child waits for the parent before it continues.
+    /// The pipe on which the child waits for the parent before it continues.
     pub gate: Option<Gate<'a>>,
-    /// User id and group id of the program, as numbered inside the new user namespace.
+    /// The user id and group id of the program, as numbered inside the new user namespace.
     pub ids: Option<(u32, u32)>,
-    /// Capabilities that the program keeps after `execveat`, as a bit set.
+    /// The capabilities that the program keeps after `execveat`, as a bit set.
     pub ambient: u64,
     /// The executable file, usually a sealed memfd.
     pub program: BorrowedFd<'a>,
-    /// `argv[0]`, the only argument: the role that the program takes.
+    /// The argument `argv[0]` of the program, its only one: the role that the program takes.
     pub role: &'a CStr,
-    /// The whole environment, as `NAME=value`. The program inherits no other variables.
+    /// The whole environment of the program, as `NAME=value`. The program inherits no other
+    /// variables.
     pub environment: &'a [&'a CStr],
-    /// Socket that becomes descriptor [`CONTROL_FD`] of the program.
+    /// The socket that becomes descriptor [`CONTROL_FD`] of the program.
     pub control: BorrowedFd<'a>,
-    /// File that becomes descriptors 0, 1 and 2. The program inherits no further descriptors.
+    /// The file that becomes descriptors 0, 1 and 2 of the program. The program inherits no further
+    /// descriptors.
     pub null: BorrowedFd<'a>,
     /// Whether the kernel kills the program when the calling thread ends.
     pub dies_with_parent: bool,
@@ -81,9 +83,11 @@ impl<'a> Spawn<'a> {
 /// A pipe that holds back a new child until the parent writes one byte to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
-    /// End that the child reads one byte from. The child exits if it reads the end of file instead.
+    /// The end of the pipe that the child reads one byte from. The child exits if it reads the end
+    /// of file instead.
     pub read: BorrowedFd<'a>,
-    /// End that the parent writes to. The child closes its copy, so that it sees the end of file.
+    /// The end of the pipe that the parent writes to. The child closes its copy, so that it sees
+    /// the end of file.
     pub write: BorrowedFd<'a>,
 }
 
@@ -94,7 +98,8 @@ pub struct Spawned {
     pub pidfd: OwnedFd,
 }
 
-/// The step at which a child failed before exec. The child sends `[step, errno]` over the control socket.
+/// The step at which a child process failed before exec. The child sends `[step, errno]` over the
+/// control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SpawnStep {
@@ -105,7 +110,7 @@ pub enum SpawnStep {
 }
 
 impl SpawnStep {
-    /// Parses the report of a failed child: the step and the error.
+    /// Parses the report of a failed child: the failed step and the error.
     pub fn from_report(bytes: &[u8]) -> Option<(Self, io::Error)> {
         let (&step, errno) = bytes.split_first()?;
         let errno = i32::from_ne_bytes(errno.try_into().ok()?);
@@ -116,7 +121,8 @@ impl SpawnStep {
     }
 }
 
-/// Starts `spawn.program` in a child and returns without waiting for exec; [`SpawnStep`] reports failures.
+/// Starts `spawn.program` in a child process and returns without waiting for exec; [`SpawnStep`]
+/// reports failures.
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     let argv = [spawn.role.as_ptr(), std::ptr::null()];
     let variables = spawn.environment.iter().map(|variable| variable.as_ptr());
@@ -178,7 +184,8 @@ fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<
     Ok(Some(Spawned { pid, pidfd }))
 }
 
-/// Turns the cloned child into the program. Returns only on failure, with the failed step and errno.
+/// Turns the cloned child process into the program of `spawn`. Returns only on failure, with the
+/// failed step and errno.
 fn become_program(
     spawn: &Spawn<'_>,
     argv: &[*const libc::c_char; 2],
@@ -253,7 +260,8 @@ fn die_with_parent() {
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Waits until the parent has written the id maps. Returns false if the parent has exited.
+/// Waits in the child until the parent has written the id maps. Returns false if the parent has
+/// exited.
 fn wait_for_gate(gate: Gate<'_>) -> bool {
     // SAFETY: close takes an integer only. The descriptor is this process's copy of one that the parent
     // owns; the child does not use the copy again before exec.

@@ -20,11 +20,12 @@ use crate::check;
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
     Word(u64),
-    /// The address of a copy of these bytes. Only the child sees what the kernel writes there.
+    /// The argument is the address of a copy of these bytes. Only the child sees what the kernel
+    /// writes there.
     Bytes(&'a [u8]),
-    /// The address of a structure of 64-bit fields, which can contain addresses.
+    /// The argument is the address of a structure of 64-bit fields, which can contain addresses.
     Struct(&'a [Field<'a>]),
-    /// The return value of the call with this index in the same list.
+    /// The argument is the return value of the call with this index in the same list.
     Result(usize),
 }
 
@@ -38,9 +39,10 @@ pub enum Field<'a> {
 /// The system call interface through which a call enters the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abi {
-    /// The 64-bit system call table of this machine.
+    /// The call uses the 64-bit system call table of this machine.
     Native,
-    /// `int 0x80`: the 32-bit system call table of an x86-64 kernel. Passes only the first three arguments.
+    /// The call enters through `int 0x80`: the 32-bit system call table of an x86-64 kernel. Passes
+    /// only the first three arguments.
     Int80,
 }
 
@@ -55,30 +57,30 @@ pub struct Call<'a> {
 /// The result of a list of system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All calls succeeded; the return value of the last one.
+    /// All system calls succeeded; the value is the return value of the last one.
     Granted(i64),
-    /// The call with this index failed; the calls after it were not made.
+    /// The system call with this index failed; the calls after it were not made.
     Refused { index: usize, errno: i32 },
-    /// A signal killed the child; a seccomp filter can do so with `SIGSYS`.
+    /// A signal killed the child process; a seccomp filter can do so with `SIGSYS`.
     Killed(i32),
-    /// A call ended the child or replaced its program, which exited with this status.
+    /// A system call ended the child or replaced its program, which exited with this status.
     Exited(i32),
 }
 
 impl Arg<'_> {
-    /// Returns a signed argument, such as the descriptor -1 or `AT_FDCWD`.
+    /// Returns a signed argument of a system call, such as the descriptor -1 or `AT_FDCWD`.
     pub const fn int(value: i64) -> Self {
         Self::Word(value.cast_unsigned())
     }
 }
 
 impl<'a> Call<'a> {
-    /// Returns a native call with up to six arguments; missing arguments are zero.
+    /// Returns a native system call with up to six arguments; missing arguments are zero.
     pub fn new(number: i64, given: &[Arg<'a>]) -> Self {
         Self::with_abi(Abi::Native, number, given)
     }
 
-    /// Returns a call through `abi` with up to six arguments; missing arguments are zero.
+    /// Returns a system call through `abi` with up to six arguments; missing arguments are zero.
     pub fn with_abi(abi: Abi, number: i64, given: &[Arg<'a>]) -> Self {
         let mut args = [Arg::Word(0); 6];
         for (slot, arg) in args.iter_mut().zip(given) {
@@ -88,7 +90,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Makes the calls in a child process, in order, until one fails.
+/// Makes system calls in a child process, in order, until one fails.
 pub fn in_child(calls: &[Call<'_>]) -> io::Result<Outcome> {
     if cfg!(not(target_arch = "x86_64")) && calls.iter().any(|call| call.abi == Abi::Int80) {
         return Err(io::ErrorKind::Unsupported.into());
@@ -115,8 +117,8 @@ pub fn in_child(calls: &[Call<'_>]) -> io::Result<Outcome> {
     }
 }
 
-/// Forks a child that runs `work` and exits with its return value. Fails in a process with several
-/// threads, because the child could inherit a lock that is never released.
+/// Forks a child process that runs `work`, and returns its wait status. Fails in a process with
+/// several threads, because the child could inherit a lock that is never released.
 pub fn fork_and_run(work: impl FnOnce() -> u8) -> io::Result<i32> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("cannot fork a process with several threads"));
@@ -135,7 +137,7 @@ pub fn fork_and_run(work: impl FnOnce() -> u8) -> io::Result<i32> {
     }
 }
 
-/// Forks a child that exits at once, and waits for it. Tests whether fork is allowed.
+/// Forks a child process that exits at once, and waits for it. Tests whether fork is allowed.
 pub fn fork_and_exit() -> io::Result<()> {
     // SAFETY: fork(2) has no arguments; the child exits at once and accesses no memory.
     let pid = unsafe { libc::fork() };
@@ -178,7 +180,7 @@ pub fn ignore_every_signal() {
     }
 }
 
-/// A call whose pointer arguments have been converted to addresses.
+/// A system call whose pointer arguments have been converted to addresses.
 struct PreparedCall {
     abi: Abi,
     number: i64,
@@ -236,7 +238,8 @@ fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// Makes the calls, writes the result to the pipe and exits. Runs in the child and does not allocate.
+/// Makes the prepared system calls, writes the results to the pipe and exits. Runs in the child and
+/// does not allocate.
 fn report_and_exit(calls: &[PreparedCall], results: &mut [i64], pipe: i32) -> ! {
     let me = std::process::id();
     let mut report = [0_i64; 3];
@@ -270,7 +273,8 @@ fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Makes one call through the native ABI. Returns its value and errno, which is 0 on success.
+/// Makes one system call through the native interface. Returns its value and errno, which is 0 on
+/// success.
 fn native(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> (i64, i32) {
     // SAFETY: this runs only in the child of `in_child`. A hostile call can write to any memory of that
     // process, which is a copy of the parent. The child then reads only the list of calls, and a child
@@ -281,7 +285,7 @@ fn native(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> (i64, i32) {
     (value, errno)
 }
 
-/// Makes one call through `int 0x80`. Returns its value and errno, which is 0 on success.
+/// Makes one system call through `int 0x80`. Returns its value and errno, which is 0 on success.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::cast_possible_truncation, reason = "the 32-bit ABI has 32-bit arguments")]
 fn int80(number: i64, args: [u64; 6]) -> (i64, i32) {
@@ -308,7 +312,8 @@ fn int80(_: i64, _: [u64; 6]) -> (i64, i32) {
     (-1, libc::ENOSYS)
 }
 
-/// Waits until the child ends. Returns its status as waitpid(2) encodes it.
+/// Waits until the child process ends and returns its wait status. Returns its status as waitpid(2)
+/// encodes it.
 fn wait_for(child: i32) -> io::Result<i32> {
     let mut status = 0;
     loop {
@@ -324,7 +329,7 @@ fn wait_for(child: i32) -> io::Result<i32> {
     }
 }
 
-/// Decodes the report of the child, or its wait status if there is no report.
+/// Decodes the report of the child process, or its wait status if there is no report.
 fn outcome(report: &[u8], status: i32) -> Outcome {
     if libc::WIFSIGNALED(status) {
         return Outcome::Killed(libc::WTERMSIG(status));
@@ -370,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn struct_argument_can_contain_addresses() {
+    fn struct_argument_of_a_system_call_can_contain_addresses() {
         let text = b"hello";
         let vector = [Field::Bytes(text), Field::Word(5)];
         let name = b"x\0";
@@ -390,14 +395,14 @@ mod tests {
     }
 
     #[test]
-    fn child_that_a_call_forks_exits_at_once() {
+    fn process_forked_by_a_probed_call_exits_at_once() {
         let fork = Call::new(libc::SYS_clone, &[Arg::Word(libc::SIGCHLD as u64)]);
         assert!(matches!(in_child(&[fork]).unwrap(), Outcome::Granted(pid) if pid > 0));
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn int80_uses_the_32_bit_call_numbers() {
+    fn int80_uses_the_32_bit_system_call_numbers() {
         // 20 is getpid for i386 and writev for x86-64. A kernel without 32-bit support kills the child.
         let call = Call::with_abi(Abi::Int80, 20, &[]);
         let outcome = in_child(&[call]).unwrap();

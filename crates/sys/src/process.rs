@@ -66,12 +66,12 @@ pub enum Ended {
     Signaled(i32),
 }
 
-/// CPU time and peak memory of a process and of the children that it waited for.
+/// The CPU time and peak memory of a process and of the children that it waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub user: Duration,
     pub system: Duration,
-    /// Peak resident memory of the largest of these processes.
+    /// The peak resident memory of the largest of these processes, in bytes.
     pub max_rss_bytes: u64,
 }
 

@@ -7,7 +7,7 @@ pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 
 use crate::check;
 
-/// Signals that the supervising thread of a process reads; other threads must block them.
+/// The signals that the supervising thread of a process reads; other threads must block them.
 pub const SUPERVISOR_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH];
 
 /// A descriptor from which a thread reads signals. Dropping it unblocks these signals.
@@ -84,7 +84,7 @@ pub fn reset() -> io::Result<()> {
     if unblocked == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(unblocked)) }
 }
 
-/// Returns the set of these signals. Fails if a number is not a signal.
+/// Returns the signal set (`sigset_t`) of these signals. Fails if a number is not a signal.
 fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
     // SAFETY: sigset_t is plain integers, for which zero is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };

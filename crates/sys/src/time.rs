@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::time::Timespec;
 
-/// Converts a duration for a system call. A duration beyond the kernel's range becomes its maximum.
+/// Converts a duration to a `Timespec` for a system call. A duration beyond the kernel's range
+/// becomes its maximum.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

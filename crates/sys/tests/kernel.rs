@@ -57,7 +57,7 @@ fn ensure(holds: bool, otherwise: &str) -> io::Result<()> {
     if holds { Ok(()) } else { Err(io::Error::other(otherwise.to_owned())) }
 }
 
-/// Runs `act` in a child process and fails if `act` fails.
+/// Runs `act` in a child process and returns an error if `act` fails.
 fn in_child(act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match process::fork()? {
         Fork::Child => {

@@ -17,34 +17,34 @@ use serde_json::value::RawValue;
 /// Maximum length of the JSON text in a frame, in bytes.
 pub const MAX_FRAME: usize = 32 << 20;
 
-/// The one task that a worker carries out.
+/// The job of a worker; each worker carries out one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
-    /// Run a program in the JavaScript engine; its output is sent in frames.
+    /// The worker runs a program in its JavaScript engine; the output is sent in frames.
     Script(Script),
-    /// Execute another program, which inherits the standard streams.
+    /// The worker executes another program, which inherits the standard streams.
     Program(Program),
-    /// Forward lines of JSON-RPC to a server over HTTP.
+    /// The worker forwards lines of JSON-RPC to an MCP server over HTTP.
     Bridge(HttpServerJob),
 }
 
-/// A TypeScript or JavaScript program for the engine of the worker.
+/// A TypeScript or JavaScript program that the worker runs in its JavaScript engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Script {
     pub code: String,
     pub language: Dialect,
-    /// File name of the program in error messages, such as `main.ts`.
+    /// The file name of the program in error messages, such as `main.ts`.
     pub file: String,
-    /// JSON text that becomes the global variable `input`.
+    /// The JSON text that becomes the global variable `input` of the program.
     pub input: Option<String>,
-    /// Modules that the program can import, in addition to the built-in ones.
+    /// The modules that the program can import, in addition to the built-in ones.
     pub modules: Vec<Module>,
-    /// Modules of `modules` whose default export becomes `apis.NAME`: clients of declared services.
+    /// The modules whose default export becomes `apis.NAME`: clients of declared services.
     pub apis: Vec<Named>,
-    /// Tools of MCP servers, which become `tools.SERVER.FUNCTION(input)`.
+    /// The tools of MCP servers, which become `tools.SERVER.FUNCTION(input)`.
     pub tools: Vec<ToolRef>,
-    /// Heap limit of the engine in bytes; the memory limit of the box is higher.
+    /// The heap limit of the JavaScript engine in bytes; the memory limit of the box is higher.
     pub memory: u64,
 }
 
@@ -59,13 +59,13 @@ pub enum Dialect {
 /// The source code of a module that a program can import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// Import specifier: `skill:NAME`, `lib:NAME` or `api:NAME`.
+    /// The import specifier of the module: `skill:NAME`, `lib:NAME` or `api:NAME`.
     pub specifier: String,
     pub language: Dialect,
     pub source: String,
 }
 
-/// A name in the program, and the specifier of the module that it refers to.
+/// A global name in the program, and the module that it refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub name: String,
@@ -76,42 +76,43 @@ pub struct Named {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRef {
     pub server: String,
-    /// Name of the function in programs.
+    /// The name of the tool's function in programs.
     pub function: String,
-    /// Name of the tool on its server.
+    /// The name of the tool on its MCP server.
     pub tool: String,
 }
 
-/// A program that replaces the worker.
+/// A program that the worker executes in its own place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub argv: Vec<String>,
-    /// Variables in addition to those of the box.
+    /// The environment variables in addition to those of the box.
     pub env: Vec<(String, String)>,
-    /// Files to write before the program starts, with mode 0600: absolute path and content.
+    /// The files to write before the program starts, with mode 0600: absolute path and content.
     pub files: Vec<(String, String)>,
     pub workdir: Option<String>,
-    /// Content of standard input, which the program reads from an unlinked file.
+    /// The content of the program's standard input, which it reads from an unlinked file.
     pub stdin: Option<String>,
 }
 
-/// An MCP server that the worker reaches over HTTP.
+/// The job to connect to an MCP server over HTTP: its URL and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpServerJob {
     pub url: String,
-    /// Headers in addition to those of the protocol. Values can be placeholders of secrets.
+    /// The HTTP headers in addition to those of the protocol. Values can be placeholders of
+    /// secrets.
     pub headers: Vec<(String, String)>,
 }
 
-/// A message to a worker after its job.
+/// A message from the host to a worker after its job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToWorker {
-    /// The result of a [`FromWorker::Call`], or an error message.
+    /// The result of the tool call [`FromWorker::Call`], or an error message.
     Answer { id: u64, value: Result<Box<RawValue>, String> },
 }
 
-/// A message from a worker.
+/// A message from a worker to the host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromWorker {
@@ -133,35 +134,35 @@ pub enum Stream {
     Stderr,
 }
 
-/// The return value of a program in the engine, or its error.
+/// The result of a program in the JavaScript engine: its return value or its error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramResult {
-    /// Return value as JSON.
+    /// The return value of the program as JSON.
     pub value: Option<Box<RawValue>>,
-    /// The error, if the program failed.
+    /// The error of the program, if it failed.
     pub trouble: Option<ProgramError>,
 }
 
 /// An exception that a program threw, or a syntax error in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramError {
-    /// Class of the error, such as `TypeError` or `SyntaxError`.
+    /// The class of the error, such as `TypeError` or `SyntaxError`.
     pub name: String,
     pub message: String,
-    /// Stack trace with the lines of the user's program.
+    /// The stack trace of the error, with the lines of the user's program.
     pub stack: Option<String>,
     pub line: Option<u32>,
     pub column: Option<u32>,
 }
 
-/// Why a frame could not be read or written.
+/// The reason why a frame could not be read or decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("frame of {length} bytes exceeds the limit of {MAX_FRAME} bytes")]
+    #[error("the message frame of {length} bytes exceeds the limit of {MAX_FRAME} bytes")]
     TooLong { length: usize },
-    #[error("frame does not contain a valid message")]
+    #[error("the frame does not contain a valid message of the worker protocol")]
     Malformed { source: serde_json::Error },
-    #[error("cannot read a frame")]
+    #[error("cannot read a message frame of the worker protocol")]
     Read { source: io::Error },
 }
 
@@ -182,7 +183,8 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads one frame and decodes its message. Returns `None` at the end of the stream.
+/// Reads one frame and decodes its message; `None` at the end of the stream. Returns `None` at the
+/// end of the stream.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, FrameError> {
     read_at_most(from, MAX_FRAME)
 }
@@ -234,7 +236,8 @@ impl FrameDecoder {
     }
 }
 
-/// Decodes the length of a frame. Fails if the length exceeds [`MAX_FRAME`].
+/// Decodes the length of a frame; an error if it exceeds the limit. Fails if the length exceeds
+/// [`MAX_FRAME`].
 fn checked_length(head: [u8; 4]) -> Result<usize, FrameError> {
     let length = usize::try_from(u32::from_le_bytes(head)).unwrap_or(usize::MAX);
     if length > MAX_FRAME { Err(FrameError::TooLong { length }) } else { Ok(length) }
@@ -249,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decoder_returns_the_same_frames_wherever_the_bytes_are_split() {
+    fn frame_decoder_returns_the_same_frames_wherever_the_bytes_are_split() {
         let output =
             |text: &str| FromWorker::Output { stream: Stream::Stdout, text: text.to_owned() };
         let bytes =
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_above_the_limit_is_refused_before_its_body_arrives() {
+    fn frame_above_the_size_limit_is_refused_before_its_body_arrives() {
         let mut decoder = FrameDecoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
         assert!(matches!(decoder.take::<FromWorker>(), Err(FrameError::TooLong { .. })));
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn read_reports_a_malformed_message_and_returns_none_at_the_end() {
+    fn frame_read_reports_a_malformed_message_and_returns_none_at_the_end() {
         let mut bytes = 3_u32.to_le_bytes().to_vec();
         bytes.extend(b"{}}");
         assert!(matches!(read::<FromWorker>(&mut &bytes[..]), Err(FrameError::Malformed { .. })));

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-/// Stack size of the thread that runs the job.
+/// The stack size of the thread that runs the job, in bytes.
 ///
 /// Programs and their parser recurse deeper than a default stack allows. Unused stack costs no memory.
 const STACK: usize = 256 << 20;

@@ -35,7 +35,8 @@ use belljar_wire::{self as wire, FromWorker, HttpServerJob, Job, ProgramResult};
 use self::context::Engine;
 use self::host::Host;
 
-/// Address for all HTTP requests. The box redirects every address to its broker.
+/// The IP address of the broker, to which all HTTP requests are sent. The box redirects every
+/// address to its broker.
 ///
 /// 192.0.2.1 is reserved for documentation (RFC 5737), so no real host has it.
 const BROKER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -71,7 +72,7 @@ pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
     })
 }
 
-/// Checks, without blocking, that the host has not sent a job yet.
+/// Returns whether the host has not sent a job yet, without blocking.
 fn no_job_is_waiting() -> bool {
     let input = io::stdin();
     let mut waited = [PollFd::new(&input, PollFlags::IN)];

@@ -22,7 +22,7 @@ mod strip {
         text.split("//---\n").map(str::to_owned).collect()
     }
 
-    /// Compares pairs of original and converted code with TypeScript.
+    /// Compares pairs of original and stripped code with the TypeScript compiler.
     fn compare(how: &str, pairs: &[(String, String)]) {
         let modules =
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients/typescript");
@@ -47,7 +47,7 @@ mod strip {
     }
 
     #[test]
-    fn stripped_code_compiles_to_the_same_javascript() {
+    fn stripped_typescript_compiles_to_the_same_javascript() {
         let files = ["annotations.ts", "classes.ts", "modules.ts", "hazards.ts", "long.ts"];
         let all: Vec<String> = files.iter().flat_map(|file| snippets(file)).collect();
         assert!(all.len() >= 60, "only {} snippets", all.len());
@@ -61,7 +61,7 @@ mod strip {
     }
 
     #[test]
-    fn rewritten_code_produces_the_same_values() {
+    fn rewritten_typescript_produces_the_same_values_as_the_original() {
         let pairs = snippets("rewritten.ts").into_iter().map(|source| {
             let stripped = strip(&source, Dialect::Ts, "main.ts");
             let stripped = stripped.unwrap_or_else(|trouble| panic!("{trouble:?}:\n{source}"));
@@ -71,7 +71,7 @@ mod strip {
     }
 
     #[test]
-    fn declaration_files_are_stripped_completely() {
+    fn typescript_declaration_files_are_stripped_completely() {
         let modules =
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients/typescript");
         let lib = modules.join("node_modules/typescript/lib");
@@ -88,7 +88,8 @@ mod strip {
         }
     }
 
-    /// Checks that every byte is unchanged, a space, or one of the few allowed replacements.
+    /// Checks that stripping changed each byte only to a space or one of the few allowed
+    /// replacements.
     #[track_caller]
     fn stays_in_place(source: &str, stripped: &str) {
         assert_eq!(source.len(), stripped.len(), "{stripped}");

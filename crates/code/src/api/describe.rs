@@ -13,19 +13,20 @@ use crate::openapi::{self, Operation};
 pub enum ApiQuery {
     /// The service itself, and its operations or groups of operations.
     Overview,
-    /// Operations that contain all of these words.
+    /// The operations of the service that contain all of these words.
     Search(String),
-    /// One operation with its types, by name.
+    /// One operation of the service by name, with its types.
     Operation(String),
 }
 
-/// Maximum number of signatures in an overview. A larger service is listed by groups.
+/// The maximum number of operation signatures in the overview of a service. A larger service is
+/// listed by groups.
 const MAX_SHOWN: usize = 80;
-/// Maximum number of operations in a search result.
+/// The maximum number of operations in a search result.
 const MAX_FOUND: usize = 40;
-/// Maximum number of search results that are shown with their types.
+/// The maximum number of search results that are shown with their types.
 const MAX_WHOLE: usize = 2;
-/// Maximum number of characters shown from the operator's type file.
+/// The maximum number of characters shown from the operator's type file.
 const MAX_TYPES: usize = 24 << 10;
 
 impl Service {
@@ -182,7 +183,7 @@ impl Service {
     }
 }
 
-/// Rates how well a word matches an operation, or returns `None` if it does not match.
+/// Returns how well a word matches an operation, or `None` if it does not match.
 fn score(operation: &Operation<'_>, word: &str) -> Option<usize> {
     let has = |text: &str| text.to_lowercase().contains(word);
     let words = [operation.summary, operation.description];

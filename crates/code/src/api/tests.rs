@@ -53,7 +53,7 @@ fn base_url_comes_from_the_operator_then_the_document_then_the_rules() {
 }
 
 #[test]
-fn placeholder_is_sent_in_the_slot_of_its_secret() {
+fn api_client_sends_a_placeholder_in_the_slot_of_its_secret() {
     let with = |secret: &str, document: Option<Value>| {
         let text = format!(
             "[secret.s]\nhosts = ['a.example']\n{secret}\n[api.a]\nhosts = ['a.example']\nsecrets = ['s']\n"
@@ -104,7 +104,7 @@ fn files_of_a_service_are_relative_to_the_configuration_and_limited_in_size() {
 }
 
 #[test]
-fn overview_of_a_large_service_stays_short() {
+fn description_of_a_large_service_stays_short() {
     let text = "[api.a-b]\nhosts = ['a.example']\ndescription = 'Pets'\nreference = 'https://docs.example'\nexamples = ['await apis.a_b.get(1)']\nrestricted-methods = ['DELETE']\n";
     let small = service(text, Some(petstore(3))).describe(&ApiQuery::Overview).unwrap();
     for part in [

@@ -5,11 +5,12 @@ use serde_json::{Map, Value};
 
 use super::operation::Operation;
 
-/// Maximum size of a document in bytes. The largest known document has twelve million bytes.
+/// The maximum size of an OpenAPI document in bytes. The largest known document has twelve million
+/// bytes.
 pub const MAX_DOCUMENT: usize = 32 << 20;
-/// Maximum length of a server URL. A longer URL is ignored.
+/// The maximum length of a server URL in an OpenAPI document. A longer URL is ignored.
 const MAX_URL: usize = 1024;
-/// Maximum number of references that point to other references.
+/// The maximum number of references that point to other references.
 const MAX_HOPS: usize = 16;
 
 /// A parsed OpenAPI 3 document.
@@ -18,7 +19,7 @@ pub struct Document {
     root: Value,
 }
 
-/// Why a text cannot be used as an OpenAPI document.
+/// The reason why a text cannot be used as an OpenAPI document.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     #[error("the document has {length} bytes; the limit is {MAX_DOCUMENT}")]
@@ -36,7 +37,7 @@ pub enum DocumentError {
 }
 
 impl Document {
-    /// Parses a document in JSON and checks its version.
+    /// Parses an OpenAPI document in JSON and checks its version.
     pub fn parse(text: &[u8]) -> Result<Self, DocumentError> {
         if text.len() > MAX_DOCUMENT {
             return Err(DocumentError::TooLong { length: text.len() });
@@ -69,12 +70,12 @@ impl Document {
         &self.root
     }
 
-    /// Returns the title of the document.
+    /// Returns the title of the OpenAPI document.
     pub fn title(&self) -> Option<&str> {
         self.root.pointer("/info/title")?.as_str()
     }
 
-    /// Returns the URL of the first server with the default values of its variables.
+    /// Returns the URL of the document's first server with the default values of its variables.
     ///
     /// The result can be a path without a host.
     pub fn server(&self) -> Option<String> {
@@ -112,12 +113,13 @@ impl Document {
         })
     }
 
-    /// Returns all operations, sorted by group and name.
+    /// Returns all operations of the OpenAPI document, sorted by group and name.
     pub fn operations(&self) -> Vec<Operation<'_>> {
         Operation::all(self)
     }
 
-    /// Follows the references of a value. Returns `None` if a target is missing or references loop.
+    /// Follows the references (`$ref`) of a value and returns the referenced value. Returns `None`
+    /// if a target is missing or references loop.
     pub(super) fn resolve<'a>(&'a self, value: &'a Value) -> Option<&'a Value> {
         let mut value = value;
         for _ in 0..MAX_HOPS {

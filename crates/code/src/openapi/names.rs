@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use crate::schema::identifier;
 
-/// Methods that every client has in addition to its operations.
+/// The JavaScript methods that every client has in addition to its operations.
 const FIXED: [&str; 7] = ["fetch", "get", "post", "put", "patch", "delete", "head"];
 
 /// The names of operations that are already used, by group.
 #[derive(Debug)]
 pub(super) struct UsedNames(BTreeSet<(String, String)>);
 
-/// A group, which is empty for operations without one, and a name in this group.
+/// The name of an operation: its group, which can be empty, and its name in this group.
 pub(super) type OperationName = (String, String);
 
 impl UsedNames {
@@ -56,7 +56,8 @@ pub(super) fn preferred_name(
     (group, identifier(&name))
 }
 
-/// Derives a name from method and path: `GET /pets/{id}/toys` becomes `pets.getToysById`.
+/// Derives an operation name from method and path: `GET /pets/{id}/toys` becomes
+/// `pets.getToysById`.
 fn from_path(method: &str, path: &str) -> OperationName {
     let is_parameter = |part: &&str| part.starts_with('{');
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();

@@ -13,16 +13,16 @@ const MAX_PATH: usize = 1000;
 const MAX_NAME: usize = 200;
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
-/// One operation of a service: a method on a path.
+/// One operation of a service: an HTTP method on a path.
 #[derive(Debug)]
 pub struct Operation<'a> {
-    /// Name of the group, empty for an operation without a group.
+    /// The name of the operation's group; empty without a group.
     pub group: String,
     pub name: String,
-    /// HTTP method in upper case.
+    /// The HTTP method of the operation in upper case.
     pub method: &'static str,
     pub path: &'a str,
-    /// Untrusted text of the document.
+    /// The summary of the operation, an untrusted text of the document.
     pub summary: Option<&'a str>,
     pub description: Option<&'a str>,
     pub is_deprecated: bool,
@@ -34,9 +34,9 @@ pub struct Operation<'a> {
 /// A parameter of an operation: a value in its path, query, headers or cookies.
 #[derive(Debug)]
 pub struct Parameter<'a> {
-    /// Name of the argument in programs.
+    /// The name of the parameter's argument in programs.
     pub argument: String,
-    /// Name of the parameter in the request.
+    /// The name of the parameter in the HTTP request.
     pub name: &'a str,
     pub location: ParameterLocation,
     pub style: Style,
@@ -46,7 +46,7 @@ pub struct Parameter<'a> {
     pub description: Option<&'a str>,
 }
 
-/// The part of a request that carries a parameter.
+/// The part of an HTTP request that carries a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterLocation {
     Path,
@@ -78,7 +78,7 @@ pub enum Style {
     SpaceDelimited,
     PipeDelimited,
     DeepObject,
-    /// The whole value as JSON, for parameters with `content`.
+    /// The parameter is sent as JSON, for parameters with `content`.
     Json,
 }
 
@@ -164,12 +164,12 @@ impl BodyKind {
 /// The response body of a successful operation.
 #[derive(Debug)]
 pub enum ResponseBody<'a> {
-    /// JSON that matches one of these schemas.
+    /// The response body is JSON that matches one of these schemas.
     Json(Vec<&'a Value>),
     Text,
     Bytes,
     Nothing,
-    /// The document does not describe the response.
+    /// The OpenAPI document does not describe the response.
     Unknown,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Returns the name with its group, such as `repos.get`, or `ping` without a group.
+    /// Returns the operation name with its group, such as `repos.get`, or `ping` without a group.
     pub fn full_name(&self) -> String {
         match self.group.as_str() {
             "" => self.name.clone(),
@@ -268,7 +268,7 @@ fn sorted(mut operations: Vec<Operation<'_>>) -> Vec<Operation<'_>> {
     operations
 }
 
-/// Checks that a path is safe in a URL: ASCII, no `..`, no query and no fragment.
+/// Returns whether a path is safe in a URL: ASCII, no `..`, no query and no fragment.
 fn is_path(path: &str) -> bool {
     let legal = |byte: u8| matches!(byte, b'!'..=b'~') && !matches!(byte, b'?' | b'#' | b'\\');
     path.starts_with('/')
@@ -324,8 +324,8 @@ fn parameters<'a>(
     parameters
 }
 
-/// Checks that a parameter name is valid in its location. Some header names are reserved for the
-/// client itself (OpenAPI 3.1, 4.8.12).
+/// Returns whether a parameter name is valid in its location. Some header names are reserved for
+/// the client itself (OpenAPI 3.1, 4.8.12).
 fn is_wire_name(name: &str, location: ParameterLocation) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let known = ["accept", "content-type", "authorization"];
@@ -377,12 +377,12 @@ impl<'a> RequestBody<'a> {
     }
 }
 
-/// Checks that a text is safe as the value of a `content-type` header.
+/// Returns whether a text is safe as the value of a `content-type` header.
 fn is_media_type(text: &str) -> bool {
     text.len() <= MAX_NAME && text.contains('/') && text.bytes().all(|it| matches!(it, b' '..=b'~'))
 }
 
-/// Returns the combined body type of all successful responses.
+/// Returns the combined body type of all successful responses of an operation.
 fn result<'a>(document: &'a Document, definition: &'a Value) -> ResponseBody<'a> {
     let Some(responses) = definition.get("responses").and_then(Value::as_object) else {
         return ResponseBody::Unknown;

@@ -47,7 +47,7 @@ fn duplicate_and_reserved_operation_names_get_a_suffix() {
 }
 
 #[test]
-fn arguments_with_equal_names_get_their_location_as_prefix() {
+fn operation_arguments_with_equal_names_get_their_location_as_prefix() {
     let parameters = json!([
         {"name": "id", "in": "query"},
         {"name": "id", "in": "path"},
@@ -67,7 +67,7 @@ fn arguments_with_equal_names_get_their_location_as_prefix() {
 }
 
 #[test]
-fn invalid_documents_are_refused_with_a_reason() {
+fn invalid_openapi_documents_are_refused_with_a_reason() {
     for (text, expect) in [
         ("openapi: 3.0.0\ninfo:\n", "looks like YAML, but only JSON is supported"),
         ("{", "the document is not valid JSON"),
@@ -87,7 +87,7 @@ fn invalid_documents_are_refused_with_a_reason() {
 }
 
 #[test]
-fn server_url_contains_the_defaults_of_its_variables() {
+fn openapi_server_url_contains_the_defaults_of_its_variables() {
     let server = |server: serde_json::Value| {
         let text = json!({"openapi": "3.0.0", "servers": [server]}).to_string();
         Document::parse(text.as_bytes()).unwrap().server()
@@ -106,7 +106,7 @@ fn server_url_contains_the_defaults_of_its_variables() {
 }
 
 #[test]
-fn authentication_scheme_is_read_from_the_document() {
+fn authentication_scheme_is_read_from_the_openapi_document() {
     for (scheme, expect) in [
         (json!({"type": "http", "scheme": "Bearer"}), Some("Bearer")),
         (json!({"type": "oauth2"}), Some("Bearer")),

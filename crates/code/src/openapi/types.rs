@@ -6,14 +6,15 @@ use super::document::Document;
 use super::operation::{BodyKind, Operation, Parameter, ResponseBody};
 use crate::schema::{Names, comment, key, type_of};
 
-/// Maximum length of all declarations of a service. Later operations are left out and counted.
+/// The maximum length of all TypeScript declarations of a service. Later operations are left out
+/// and counted.
 const MAX_DECLARATIONS: usize = 1 << 20;
-/// Maximum length of the declarations of a single operation.
+/// The maximum length of the TypeScript declarations of a single operation.
 const MAX_ONE: usize = 24 << 10;
 const MAX_COMMENT: usize = 400;
-/// Maximum number of schemas that are read for all operations of a document.
+/// The maximum number of schemas that are converted for all operations of a document.
 const BUDGET_ALL: usize = 200_000;
-/// Maximum number of schemas that are read for a single operation.
+/// The maximum number of schemas that are converted for a single operation.
 const BUDGET_ONE: usize = 2_000;
 
 /// Returns one line with the name, arguments, method, path and summary of an operation.
@@ -39,7 +40,7 @@ pub(crate) fn signature(operation: &Operation<'_>) -> String {
     format!("{called}({arguments})  {method} {path}{words}{old}")
 }
 
-/// Joins untrusted text into one line of at most `most` characters.
+/// Returns an untrusted text as one line of at most `most` characters.
 fn one_line(text: &str, most: usize) -> String {
     let text = plain(text).text;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -54,7 +55,8 @@ fn argument_key(argument: &str) -> String {
     key(argument).unwrap_or_else(|| "\"…\"".to_owned())
 }
 
-/// Returns the namespace of a service and the number of operations that exceed its size limit.
+/// Returns the TypeScript namespace of a service, and the number of operations left out because of
+/// the size limit.
 pub(crate) fn declarations(document: &Document, namespace: &str) -> (String, usize) {
     let mut names = Names::with_budget(document.root(), BUDGET_ALL);
     names.claim("Client");
@@ -87,7 +89,7 @@ pub(crate) fn declarations(document: &Document, namespace: &str) -> (String, usi
     (text, left_out)
 }
 
-/// Returns the declaration of one operation and of all types that it refers to.
+/// Returns the TypeScript declaration of one operation and of all types that it refers to.
 pub(crate) fn one(document: &Document, operation: &Operation<'_>) -> String {
     let mut names = Names::with_budget(document.root(), BUDGET_ONE);
     let mut text = method(operation, &mut names);
@@ -108,7 +110,7 @@ pub(crate) fn one(document: &Document, operation: &Operation<'_>) -> String {
     }
 }
 
-/// Returns the declaration of an operation's function, with its doc comment.
+/// Returns the TypeScript declaration of an operation's function, with its doc comment.
 fn method(operation: &Operation<'_>, names: &mut Names<'_>) -> String {
     let words = operation.summary.or(operation.description).unwrap_or_default();
     let old = if operation.is_deprecated { "Deprecated. " } else { "" };

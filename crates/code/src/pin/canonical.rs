@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-/// Returns the canonical JSON text of a value.
+/// Returns the canonical JSON text of a value (RFC 8785).
 pub fn canonical(value: &Value) -> String {
     let mut out = String::new();
     push(&mut out, value);
@@ -43,7 +43,7 @@ fn push_object(out: &mut String, members: &Map<String, Value>) {
     out.push('}');
 }
 
-/// Formats a number as JavaScript does.
+/// Returns a JSON number as JavaScript formats it.
 fn text_of(number: &Number) -> String {
     let Some(value) = number.as_f64() else { return number.to_string() };
     if value == 0.0 {
@@ -62,7 +62,8 @@ fn text_of(number: &Number) -> String {
     format!("{sign}{}", placed(&digits, exponent + 1))
 }
 
-/// Inserts the decimal point after `point` digits, or adds an exponent (ECMA-262, Number::toString).
+/// Returns the digits with a decimal point after `point` digits, or with an exponent (ECMA-262,
+/// Number::toString).
 fn placed(digits: &str, point: i32) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_formatted_as_in_rfc_8785() {
+    fn canonical_json_formats_numbers_as_in_rfc_8785() {
         for (bits, expect) in [
             (0x0000_0000_0000_0000, "0"),
             (0x8000_0000_0000_0000, "0"),
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_by_utf_16_and_strings_escaped_minimally() {
+    fn canonical_json_sorts_keys_by_utf_16_and_escapes_strings_minimally() {
         let value = json!({
             "\u{20ac}": "Euro", "\r": "CR", "\u{fb33}": "Hebrew", "1": "One", "\u{1f600}": "Smile",
             "\u{80}": "Control", "\u{f6}": "o",

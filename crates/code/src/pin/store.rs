@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 const FILE: &str = "pins.json";
 const NEW: &str = "pins.json.new";
-/// Maximum size of the file, enough for about 20,000 tools.
+/// The maximum size of the pin file, enough for about 20,000 tools.
 const MAX_BYTES: u64 = 8 << 20;
 const VERSION: u32 = 1;
 
@@ -31,20 +31,20 @@ pub struct Pin {
     pub output: String,
 }
 
-/// Why the pins cannot be read or written.
+/// The reason why the pins of tools cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    #[error("cannot {doing} {}", path.display())]
+    #[error("cannot {doing} {file}", file = path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is damaged; no tool of an MCP server can be called until it is restored or removed", path.display())]
+    #[error("the pin file {file} is damaged; no tool of an MCP server can be called until the file is restored or removed", file = path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
-    #[error("{} has version {version}, but only version {VERSION} is supported", path.display())]
+    #[error("the pin file {file} has version {version}, but only version {VERSION} is supported", file = path.display())]
     Version { path: PathBuf, version: u32 },
-    #[error("{} is larger than the limit of {MAX_BYTES} bytes", path.display())]
+    #[error("the pin file {file} is larger than the limit of {MAX_BYTES} bytes", file = path.display())]
     TooLarge { path: PathBuf },
 }
 
-/// The store of accepted pins.
+/// The store of accepted pins of MCP tools.
 #[derive(Debug)]
 pub struct Pins {
     dir: OwnedFd,
@@ -59,7 +59,7 @@ struct Stored {
 }
 
 impl Pins {
-    /// Opens the store in a state directory and creates its directory if it is missing.
+    /// Opens the pin store in a state directory and creates its directory if it is missing.
     pub fn open(home: &Path) -> Result<Self, PinError> {
         let path = home.join("mcp");
         let failed =
@@ -76,12 +76,12 @@ impl Pins {
         Ok(Self { dir, path })
     }
 
-    /// Returns the accepted pins of one server, by tool name.
+    /// Returns the accepted pins of one MCP server, by tool name.
     pub fn of(&self, server: &str) -> Result<BTreeMap<String, Pin>, PinError> {
         Ok(self.read()?.servers.remove(server).unwrap_or_default())
     }
 
-    /// Accepts the pins of tools of a server, and removes the pins of the tools in `gone`.
+    /// Stores the pins of accepted tools of a server, and removes the pins of the tools in `gone`.
     pub fn accept(
         &self,
         server: &str,
@@ -148,7 +148,7 @@ impl Pins {
             .map_err(|errno| self.failed("replace", FILE, errno))
     }
 
-    /// Waits for the exclusive lock on the store.
+    /// Waits for the exclusive lock on the pin store.
     fn lock(&self) -> Result<OwnedFd, PinError> {
         // A new descriptor, because flock locks belong to the open file and `self.dir` stays open.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_pins_are_stored_per_server() {
+    fn accepted_tool_pins_are_stored_per_server() {
         let home = tempfile::tempdir().unwrap();
         let pins = Pins::open(home.path()).unwrap();
         assert!(pins.of("a").unwrap().is_empty());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_accepts_lose_no_pin() {
+    fn concurrent_accepts_of_tools_lose_no_pin() {
         let home = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for number in 0..16 {

@@ -17,7 +17,7 @@ fn accepted(tools: &[ToolDef]) -> BTreeMap<String, Pin> {
     tools.iter().map(|tool| (tool.name.clone(), pin(&here(), tool))).collect()
 }
 
-/// Returns the state of each tool in `now` when the tools in `before` were accepted.
+/// Returns the state of each tool in `now` after the tools in `before` were accepted.
 fn states(before: &[ToolDef], now: &[ToolDef]) -> Vec<(String, PinState)> {
     let judged = check_tools(&accepted(before), &here(), now);
     judged.into_iter().map(|judged| (judged.name, judged.state)).collect()
@@ -28,7 +28,7 @@ fn changed(what: &[Part]) -> PinState {
 }
 
 #[test]
-fn f09_tools_are_new_until_the_operator_accepts_them() {
+fn f09_mcp_tools_are_new_until_the_operator_accepts_them() {
     let named = |name: &str, state| (name.to_owned(), state);
     assert_eq!(
         states(&[], &[tool("read"), tool("write")]),
@@ -62,7 +62,7 @@ fn f09_any_change_of_a_definition_marks_the_tool_as_changed() {
 }
 
 #[test]
-fn f09_another_command_behind_the_same_server_name_is_a_change() {
+fn f09_tool_is_changed_if_its_server_has_another_command() {
     let before = tool("read");
     let elsewhere = Identity::Url("https://files.example.com/mcp".to_owned());
     let judged = check_tools(&accepted(std::slice::from_ref(&before)), &elsewhere, &[before]);
@@ -70,7 +70,7 @@ fn f09_another_command_behind_the_same_server_name_is_a_change() {
 }
 
 #[test]
-fn f09_a_renamed_tool_is_a_new_one() {
+fn f09_renamed_tool_is_new_and_needs_acceptance() {
     let before = tool("read");
     let renamed = ToolDef { name: "read_file".to_owned(), ..before.clone() };
     assert_eq!(
@@ -99,7 +99,7 @@ fn f09_two_tools_with_the_same_function_name_are_both_refused() {
 }
 
 #[test]
-fn g02_invisible_characters_are_removed_from_a_definition_and_reported() {
+fn g02_invisible_characters_in_a_tool_definition_are_removed_and_reported() {
     let hidden = "\u{e0072}\u{e006d}\u{202e}\u{200b}";
     let odd = ToolDef {
         name: "read".to_owned(),

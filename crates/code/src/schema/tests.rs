@@ -74,7 +74,7 @@ fn schema_compositions_become_unions_and_intersections() {
 }
 
 #[test]
-fn references_become_named_types_even_if_they_are_recursive() {
+fn schema_references_become_named_types_even_if_they_are_recursive() {
     check(
         json!({"$ref": "#/$defs/tree-node", "$defs": {"tree-node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree-node"}}}}}}),
         "TreeNode\ntype TreeNode = { children?: TreeNode[] };",
@@ -89,7 +89,7 @@ fn references_become_named_types_even_if_they_are_recursive() {
 }
 
 #[test]
-fn equal_names_of_two_documents_get_different_type_names() {
+fn equal_schema_names_of_two_documents_get_different_type_names() {
     let one = json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}});
     let two = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "number"}}});
     let mut names = Names::new(&one);
@@ -102,7 +102,7 @@ fn equal_names_of_two_documents_get_different_type_names() {
     assert_eq!(lines, ["type A = string;", "type A2 = B;", "type B = number;"]);
 }
 
-/// Returns the position of the closing quotation mark of a literal.
+/// Returns the position of the closing quotation mark of a string literal.
 fn end_of_literal(inside: &str) -> usize {
     let mut escaped = false;
     let ends = |c| {

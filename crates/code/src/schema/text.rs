@@ -2,10 +2,10 @@
 
 use belljar_model::plain;
 
-/// Maximum length of a string literal or a key, in bytes.
+/// The maximum length of a string literal or a property key, in bytes.
 const MAX_LITERAL: usize = 200;
 
-/// Returns a string literal, or `None` if the text is too long.
+/// Returns a TypeScript string literal, or `None` if the text is too long.
 pub fn literal(text: &str) -> Option<String> {
     if text.len() > MAX_LITERAL {
         return None;
@@ -28,7 +28,7 @@ pub fn literal(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns a property key: an identifier if possible, else a string literal.
+/// Returns a TypeScript property key: an identifier if possible, else a string literal.
 pub fn key(name: &str) -> Option<String> {
     if is_identifier(name) && name.len() <= MAX_LITERAL {
         Some(name.to_owned())
@@ -37,7 +37,7 @@ pub fn key(name: &str) -> Option<String> {
     }
 }
 
-/// Returns a comment of at most `most` characters, or `None` if no visible text remains.
+/// Returns a TypeScript comment of at most `most` characters, or `None` if no visible text remains.
 pub fn comment(text: &str, most: usize) -> Option<String> {
     let text = plain::plain(text).text;
     // The text must neither end this comment nor start another one.
@@ -51,7 +51,7 @@ pub fn comment(text: &str, most: usize) -> Option<String> {
     (!text.trim().is_empty()).then(|| format!("/** {} */", text.trim()))
 }
 
-/// Names with a built-in meaning in JavaScript, which no function can have.
+/// The names with a built-in meaning in JavaScript, which no function can have.
 ///
 /// Objects inherit most of them, and `await` calls `then`.
 const BUILT_IN: [&str; 9] = [
@@ -66,7 +66,7 @@ const BUILT_IN: [&str; 9] = [
     "valueOf",
 ];
 
-/// Converts a name to an identifier. Each invalid character becomes `_`.
+/// Converts a name to a JavaScript identifier. Each invalid character becomes `_`.
 pub fn identifier(name: &str) -> String {
     let fits =
         |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '$');
@@ -97,7 +97,7 @@ pub fn type_name(name: &str) -> String {
     }
 }
 
-/// Names of TypeScript's built-in types.
+/// The names of TypeScript's built-in types.
 const RESERVED: [&str; 14] = [
     "Array", "Boolean", "Date", "Error", "Function", "Map", "Number", "Object", "Promise",
     "Record", "RegExp", "Set", "String", "Symbol",

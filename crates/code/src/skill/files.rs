@@ -26,13 +26,14 @@ use super::{Skill, SkillError, Version};
 const DIR: &str = "skills";
 const INDEX: &str = "index";
 const NEW: &str = "new";
-/// Maximum size of a file. JSON needs at most six bytes for one byte of code.
+/// The maximum size of a file in the skill store. JSON needs at most six bytes for one byte of
+/// code.
 const MAX_FILE: u64 = 8 << 20;
 
-/// Why a file of the skill store cannot be read or written.
+/// The reason why a file of the skill store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("cannot {doing} {}", path.display())]
+    #[error("cannot {doing} {file}", file = path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("the directory {} belongs to another user or is writable by others", path.display())]
     NotPrivate { path: PathBuf },
@@ -44,7 +45,7 @@ pub(super) struct Files {
     path: PathBuf,
 }
 
-/// A held lock on the store. Its methods read and write the files.
+/// A held lock on the skill store. Its methods read and write the files.
 #[derive(Debug)]
 pub(super) struct StoreLock<'a> {
     files: &'a Files,
@@ -68,12 +69,12 @@ impl Files {
         Ok(Self { dir, path })
     }
 
-    /// Waits for the exclusive lock.
+    /// Waits for the exclusive lock on the skill store.
     pub(super) fn lock(&self) -> Result<StoreLock<'_>, FileError> {
         self.acquire(FlockOperation::LockExclusive)
     }
 
-    /// Waits for the shared lock.
+    /// Waits for the shared lock on the skill store.
     pub(super) fn shared_lock(&self) -> Result<StoreLock<'_>, FileError> {
         self.acquire(FlockOperation::LockShared)
     }
@@ -151,7 +152,8 @@ impl StoreLock<'_> {
         Ok(skill.version.clone())
     }
 
-    /// Deletes unused versions. A failure is ignored, because a leftover file only uses disk space.
+    /// Deletes unused versions of a skill. A failure is ignored, because a leftover file only uses
+    /// disk space.
     pub(super) fn drop_versions(&self, name: &SkillName, versions: &[Version]) {
         let Ok(Some(dir)) = self.dir(name) else { return };
         for version in versions {
@@ -159,7 +161,8 @@ impl StoreLock<'_> {
         }
     }
 
-    /// Deletes the directory of a skill. Returns false if it is missing.
+    /// Deletes the directory of a skill; returns false if it is missing. Returns false if it is
+    /// missing.
     pub(super) fn forget(&self, name: &SkillName) -> Result<bool, FileError> {
         let Some(dir) = self.dir(name)? else { return Ok(false) };
         let failed = |errno| self.failed("remove", name, errno);
@@ -179,7 +182,7 @@ impl StoreLock<'_> {
         Ok(true)
     }
 
-    /// Ensures that one more skill fits: deletes a removed skill without approvals if needed.
+    /// Makes space for one more skill by deleting a removed skill without approvals, if needed.
     pub(super) fn make_room(&self, name: &SkillName, most: usize) -> Result<(), SkillError> {
         let names = self.names()?;
         if names.len() < most || names.contains(name) {
@@ -195,7 +198,7 @@ impl StoreLock<'_> {
         Err(SkillError::TooMany)
     }
 
-    /// Checks that the store uses less than `most` bytes.
+    /// Returns whether the skill store uses less than `most` bytes.
     pub(super) fn has_room(&self, most: u64) -> Result<bool, FileError> {
         let mut total = 0_u64;
         for name in self.names()? {

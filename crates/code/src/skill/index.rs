@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Granted, MAX_VERSIONS, Step, Version, Wants};
 
-/// Maximum number of events in a skill's history. The oldest are dropped first.
+/// The maximum number of events in a skill's history. The oldest are dropped first.
 const MAX_HISTORY: usize = 200;
-/// Maximum number of stored approvals of a skill.
+/// The maximum number of stored approvals of a skill.
 const MAX_APPROVED: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +15,8 @@ pub(super) struct Index {
     pub(super) active: Option<Version>,
     pub(super) waiting: Option<Version>,
     pub(super) is_removed: bool,
-    /// The requests of each approved version. They are not merged, because two separate approvals do
-    /// not approve both requests in one version.
+    /// The approved requests of the skill, one entry per approved version. They are not merged,
+    /// because two separate approvals do not approve both requests in one version.
     pub(super) approved: Vec<Wants>,
     /// Oldest event first.
     pub(super) history: Vec<Event>,
@@ -31,7 +31,7 @@ pub(super) struct Event {
 }
 
 impl Index {
-    /// Returns the requests that the closest approval does not cover, as text.
+    /// Returns the requests of a skill that the closest approval does not cover, as text.
     pub(super) fn more(&self, wants: &Wants) -> Vec<String> {
         let not_granted = |approved: &Wants| wants.not_granted(&Granted::from(approved));
         let nearest = self.approved.iter().map(not_granted).min_by_key(Vec::len);
@@ -50,7 +50,7 @@ impl Index {
         self.approved.drain(..over);
     }
 
-    /// Adds an event to the history and returns the versions that can be deleted.
+    /// Adds an event to the history of a skill and returns the versions that can be deleted.
     pub(super) fn note(&mut self, version: &Version, by: String, step: Step) -> Vec<Version> {
         let event = Event { version: version.clone(), by, step };
         if self.history.last() != Some(&event) {
@@ -75,7 +75,7 @@ impl Index {
         gone
     }
 
-    /// Iterates over the versions in the history, without duplicates.
+    /// Returns the skill versions in the history, without duplicates.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Version> {
         let mut seen = std::collections::BTreeSet::new();
         self.history.iter().map(|event| &event.version).filter(move |it| seen.insert(*it))

@@ -28,7 +28,7 @@ fn hosts(hosts: &[&str]) -> Wants {
     Wants { hosts, ..Wants::default() }
 }
 
-/// Returns a draft that requests these hosts.
+/// Returns a draft of a skill that requests these hosts.
 fn draft_with_hosts(code: &str, wanted: &[&str]) -> Draft {
     Draft { wants: hosts(wanted), ..draft(code) }
 }
@@ -60,7 +60,7 @@ fn saved_skill_is_returned_and_listed() {
 }
 
 #[test]
-fn version_hash_depends_only_on_the_content() {
+fn skill_version_hash_depends_only_on_the_content() {
     let (_home, skills) = store();
     let of =
         |skill: &str, draft: Draft| skills.save(&name(skill), draft, &model()).unwrap().version;
@@ -74,7 +74,7 @@ fn version_hash_depends_only_on_the_content() {
 }
 
 #[test]
-fn history_contains_every_saved_version() {
+fn skill_history_contains_every_saved_version() {
     let (_home, skills) = store();
     let add = name("add");
     let first = skills.save(&add, draft("1"), &model()).unwrap().version;
@@ -97,7 +97,7 @@ fn history_contains_every_saved_version() {
 }
 
 #[test]
-fn oldest_versions_are_deleted_but_never_the_active_one() {
+fn oldest_skill_versions_are_deleted_but_never_the_active_one() {
     let (home, skills) = store();
     let add = name("add");
     let active = skills
@@ -115,7 +115,7 @@ fn oldest_versions_are_deleted_but_never_the_active_one() {
 }
 
 #[test]
-fn f10_version_with_new_requests_waits_while_the_old_one_stays_active() {
+fn f10_skill_version_with_new_requests_waits_while_the_old_one_stays_active() {
     let (_home, skills) = store();
     let add = name("add");
     skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
@@ -141,7 +141,7 @@ fn f10_version_with_new_requests_waits_while_the_old_one_stays_active() {
 }
 
 #[test]
-fn f10_first_version_with_requests_waits_unless_the_operator_saved_it() {
+fn f10_first_skill_version_with_requests_waits_unless_the_operator_saved_it() {
     let (_home, skills) = store();
     let wants = [
         hosts(&["a.example"]),
@@ -188,7 +188,7 @@ fn f10_removing_and_saving_a_skill_again_grants_nothing() {
 }
 
 #[test]
-fn f10_two_separate_approvals_do_not_approve_both_requests_together() {
+fn f10_two_skill_approvals_do_not_approve_both_requests_together() {
     let (_home, skills) = store();
     let add = name("add");
     skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
@@ -203,7 +203,7 @@ fn f10_two_separate_approvals_do_not_approve_both_requests_together() {
 }
 
 #[test]
-fn f10_requests_in_the_first_comment_need_approval() {
+fn f10_requests_in_the_first_comment_of_a_skill_need_approval() {
     let (_home, skills) = store();
     let add = name("add");
     let code = "/**\n * Adds.\n * @hosts a.example, *.b.example\n * @secrets github\n * @paths /data\n * @author somebody\n */\nexport default 1";
@@ -221,7 +221,7 @@ fn f10_requests_in_the_first_comment_need_approval() {
 }
 
 #[test]
-fn f10_edit_that_adds_a_request_waits_for_approval() {
+fn f10_skill_edit_that_adds_a_request_waits_for_approval() {
     let (_home, skills) = store();
     let add = name("add");
     let code = "/** @hosts a.example */\nexport default 1";
@@ -241,7 +241,7 @@ fn f10_edit_that_adds_a_request_waits_for_approval() {
 }
 
 #[test]
-fn failed_edit_leaves_the_skill_unchanged() {
+fn failed_skill_edit_leaves_the_skill_unchanged() {
     let (_home, skills) = store();
     let add = name("add");
     skills.save(&add, draft("let a = 1; let b = 1;"), &model()).unwrap();
@@ -259,19 +259,19 @@ fn failed_edit_leaves_the_skill_unchanged() {
     for (pairs, expect) in [
         (
             vec![("a = 1", "a = 2"), ("c = 1", "")],
-            "edit 2: `search` was not found in the code; nothing was changed",
+            "cannot apply edit 2: `search` was not found in the code; nothing was changed",
         ),
         (
             vec![("a = 1", "a = 2"), ("let", "")],
-            "edit 2: `search` occurs 2 times in the code, not once; nothing was changed",
+            "cannot apply edit 2: `search` occurs 2 times in the code, not once; nothing was changed",
         ),
         (
             vec![("= 1", "= 2")],
-            "edit 1: `search` occurs 2 times in the code, not once; nothing was changed",
+            "cannot apply edit 1: `search` occurs 2 times in the code, not once; nothing was changed",
         ),
-        (vec![("", "x")], "edit 1: `search` is empty"),
+        (vec![("", "x")], "cannot apply edit 1: the text `search` is empty"),
         (vec![], "the list of edits is empty"),
-        (vec![("let a = 1; let b = 1;", " ")], "the skill has no code"),
+        (vec![("let a = 1; let b = 1;", " ")], "cannot save the skill: it has no code"),
     ] {
         assert_eq!(edit(&pairs).unwrap_err(), expect);
         assert_eq!(skills.get(&add).unwrap().version, version);
@@ -292,7 +292,7 @@ fn failed_edit_leaves_the_skill_unchanged() {
 }
 
 #[test]
-fn drafts_above_the_limits_are_refused() {
+fn skill_drafts_above_the_limits_are_refused() {
     let (_home, skills) = store();
     let save =
         |draft| skills.save(&name("big"), draft, &model()).map_err(|error| error.to_string());
@@ -301,7 +301,7 @@ fn drafts_above_the_limits_are_refused() {
     assert!(save(draft(&"é".repeat(MAX_DESCRIPTION + 1))).is_ok(), "the control");
     let wordy = Draft { description: "é".repeat(MAX_DESCRIPTION + 1), ..draft("1") };
     assert!(save(wordy).unwrap_err().contains("2000 characters"));
-    assert_eq!(save(draft(" \n")).unwrap_err(), "the skill has no code");
+    assert_eq!(save(draft(" \n")).unwrap_err(), "cannot save the skill: it has no code");
     let many: Vec<String> = (0..65).map(|number| format!("h{number}.example")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert!(save(draft_with_hosts("1", &many)).unwrap_err().contains("more than 64"));
@@ -352,7 +352,7 @@ fn f15_skill_and_version_names_cannot_be_paths() {
 }
 
 #[test]
-fn f10_symbolic_links_in_the_store_are_not_followed() {
+fn f10_symbolic_links_in_the_skill_store_are_not_followed() {
     let (home, skills) = store();
     let elsewhere = tempfile::tempdir().unwrap();
     let add = name("add");
@@ -390,7 +390,7 @@ fn f10_symbolic_links_in_the_store_are_not_followed() {
 }
 
 #[test]
-fn store_that_is_writable_by_others_is_refused() {
+fn skill_store_that_is_writable_by_others_is_refused() {
     let (home, _skills) = store();
     let dir = home.path().join("skills");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o770)).unwrap();
@@ -437,7 +437,7 @@ fn damaged_skills_are_reported_and_do_not_hide_other_skills() {
 }
 
 #[test]
-fn concurrent_writers_lose_no_version() {
+fn concurrent_writers_of_a_skill_lose_no_version() {
     const EACH: usize = 8;
     let (home, _skills) = store();
     std::thread::scope(|scope| {
@@ -486,7 +486,7 @@ fn g02_author_in_the_history_is_plain_text_and_cannot_pose_as_the_operator() {
 }
 
 #[test]
-fn requests_that_are_not_granted_are_listed() {
+fn requests_of_a_skill_that_are_not_granted_are_listed() {
     let wants = Wants {
         hosts: hosts(&["api.a.example", "*.b.example"]).hosts,
         secrets: BTreeSet::from(["github".parse().unwrap()]),
@@ -524,11 +524,14 @@ fn skill_gets_the_services_that_reach_its_requested_hosts() {
 }
 
 #[test]
-fn comments_with_invalid_requests_are_refused() {
+fn skills_with_invalid_requests_in_their_comment_are_refused() {
     for (comment, expect) in [
-        ("/** @hosts http://x */", "`http://x` in `@hosts`: "),
-        ("/** @hosts *.com */", "`*.com` in `@hosts`: *.com would match"),
-        ("/** @secrets A */", "`A` in `@secrets`: invalid secret name"),
+        ("/** @hosts http://x */", "invalid `http://x` in the skill comment `@hosts`: "),
+        (
+            "/** @hosts *.com */",
+            "invalid `*.com` in the skill comment `@hosts`: the wildcard *.com would match",
+        ),
+        ("/** @secrets A */", "invalid `A` in the skill comment `@secrets`: invalid secret name"),
         ("/** @paths data */", "a path must be absolute"),
         ("/** @paths /a/../b */", "a path must be absolute"),
     ] {
@@ -543,7 +546,7 @@ fn comments_with_invalid_requests_are_refused() {
 }
 
 #[test]
-fn change_hook_runs_before_each_change_and_can_prevent_it() {
+fn skill_change_hook_runs_before_each_change_and_can_prevent_it() {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
     let (home, plain) = store();

@@ -10,25 +10,25 @@ use sha2::{Digest as _, Sha256};
 use super::{Draft, MAX_CODE, MAX_DESCRIPTION, SkillError, Wants};
 use belljar_wire::Dialect;
 
-/// The SHA-256 of a version's content as 64 lower-case hexadecimal digits.
+/// The SHA-256 hash of a skill version's content, as 64 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Version(String);
 
-/// Error for a text that is not a version hash.
+/// The error for a text that is not a version hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a version must be 64 lower-case hexadecimal digits")]
+#[error("invalid skill version; it must be 64 lower-case hexadecimal digits")]
 pub struct VersionError;
 
 impl Version {
-    /// Minimum number of digits of a version prefix.
+    /// The minimum number of digits of a version prefix.
     pub const SHORTEST: usize = 6;
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the first 12 digits, for display.
+    /// Returns the first 12 digits of the version hash, for display.
     pub fn short(&self) -> &str {
         self.0.get(..12).unwrap_or(&self.0)
     }
@@ -78,7 +78,7 @@ pub struct Skill {
     pub wants: Wants,
 }
 
-/// The content of a version's file, which its name is the hash of.
+/// The content of a skill version's file; the file name is its hash.
 ///
 /// The order of the fields is part of the format.
 #[derive(Serialize, Deserialize)]
@@ -91,7 +91,7 @@ struct Content {
 }
 
 impl Skill {
-    /// Creates a version from a draft and adds the requests of its first comment.
+    /// Creates a skill version from a draft and adds the requests of its first comment.
     pub(super) fn new(name: &SkillName, draft: Draft) -> Result<Self, SkillError> {
         let Draft { description, code, language, wants } = draft;
         if code.trim().is_empty() {
@@ -117,7 +117,7 @@ impl Skill {
         Self { name, version, description, code, language, wants }
     }
 
-    /// Returns the content of the version's file.
+    /// Returns the content of the skill version's file.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         let content = Content {
             code: self.code.clone(),
@@ -128,7 +128,7 @@ impl Skill {
         serde_json::to_vec(&content)
     }
 
-    /// Parses a version's file. A file whose hash differs from its name is damaged.
+    /// Parses the file of a skill version. A file whose hash differs from its name is damaged.
     pub(super) fn parse(name: &SkillName, version: &Version, bytes: &[u8]) -> Result<Self, String> {
         if hash(bytes) != *version {
             return Err(format!(

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Wants {
     pub hosts: BTreeSet<HostPattern>,
     pub secrets: BTreeSet<SecretName>,
-    /// Absolute paths of files and directories inside the box.
+    /// The requested files and directories, as absolute paths inside the box.
     pub paths: BTreeSet<String>,
 }
 
@@ -27,10 +27,10 @@ pub struct Granted {
     pub paths: Vec<String>,
 }
 
-/// Why the requests of a skill are invalid.
+/// The reason why the requests of a skill are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WantsError {
-    #[error("`{word}` in `@{tag}`: {what}")]
+    #[error("invalid `{word}` in the skill comment `@{tag}`: {what}")]
     Word { tag: &'static str, word: String, what: String },
     #[error(
         "a path must be absolute and must not contain `.` or `..`, for example /workspace/data"
@@ -40,9 +40,9 @@ pub enum WantsError {
     TooMany,
 }
 
-/// Maximum number of hosts, of secrets and of paths.
+/// The maximum number of hosts, of secrets and of paths that a skill can request.
 const MAX: usize = 64;
-/// Maximum length of a comment with requests. A longer comment is ignored.
+/// The maximum length of a skill comment with requests. A longer comment is ignored.
 const MAX_COMMENT: usize = 16 << 10;
 const MAX_PATH: usize = 1024;
 
@@ -62,7 +62,8 @@ impl Wants {
         Ok(wants)
     }
 
-    /// Parses one line of a comment. A tag applies until the end of its line, so sentences can follow.
+    /// Parses one line of a skill comment, such as `@hosts a.example`. A tag applies until the end
+    /// of its line, so sentences can follow.
     fn parse_line(&mut self, line: &str) -> Result<(), WantsError> {
         let line = line.trim_start();
         let line = line.strip_prefix("* ").unwrap_or(line);
@@ -96,7 +97,7 @@ impl Wants {
         Ok(())
     }
 
-    /// Checks the number of requests and the syntax of the paths.
+    /// Returns an error if a skill has too many requests or a path is malformed.
     pub fn check(&self) -> Result<(), WantsError> {
         if self.hosts.len().max(self.secrets.len()).max(self.paths.len()) > MAX {
             return Err(WantsError::TooMany);
@@ -120,7 +121,7 @@ impl Wants {
         self
     }
 
-    /// Removes the requests that are also in `other`.
+    /// Returns the requests that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self {
@@ -138,7 +139,7 @@ impl Wants {
         hosts.chain(secrets).chain(paths).collect()
     }
 
-    /// Returns the requests that are not granted, as text.
+    /// Returns the requests of a skill that are not granted, as text.
     pub fn not_granted(&self, granted: &Granted) -> Vec<String> {
         let host = |wanted: &&HostPattern| {
             !granted.every_host && !granted.hosts.iter().any(|it| it.covers(wanted))
@@ -152,7 +153,7 @@ impl Wants {
         .words()
     }
 
-    /// Returns the services that reach a requested host.
+    /// Returns the services that reach a host requested by the skill.
     pub fn apis(&self, apis: &BTreeMap<ApiName, Api>) -> BTreeSet<ApiName> {
         let needed = |api: &&Api| {
             let hosts = hosts_of(api);
@@ -163,7 +164,8 @@ impl Wants {
 }
 
 impl Granted {
-    /// Grants the hosts and secrets of these services, and the directories that every box has.
+    /// Returns what a caller with these services has: their hosts and secrets, and the directories
+    /// of every box.
     pub fn of<'a>(apis: impl IntoIterator<Item = &'a Api>) -> Self {
         let paths = ["/workspace", "/tmp"].map(str::to_owned).to_vec();
         let mut granted = Self { paths, ..Self::default() };

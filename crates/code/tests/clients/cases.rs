@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::server;
 
-/// Exit status and output of one run of Deno.
+/// The exit status and output of one run of Deno.
 struct Ended {
     ok: bool,
     out: String,
@@ -54,7 +54,7 @@ fn service(port: u16, extra: &str, document: Option<&str>) -> Service {
     Service::new(api, &config, document, None)
 }
 
-/// Creates a temporary directory with the client module and its declarations.
+/// Creates a temporary directory with the JavaScript client of a service and its declarations.
 fn write_client(service: &Service) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("api.js"), service.client().module).unwrap();
@@ -62,7 +62,7 @@ fn write_client(service: &Service) -> TempDir {
     dir
 }
 
-/// Runs a program that has the client as `apis.shop`, and returns its output.
+/// Runs a JavaScript program that has the client as `apis.shop`, and returns its output.
 ///
 /// Inside a box the broker resolves the host's name. Here `fetch` replaces the name by 127.0.0.1.
 #[track_caller]
@@ -99,7 +99,7 @@ const SHOP: &str = include_str!("shop.json");
 const HOSTILE: &str = include_str!("hostile.json");
 
 #[test]
-fn client_sends_the_request_of_each_operation() {
+fn api_client_sends_the_http_request_of_each_operation() {
     let server = server::Echo::start();
     let dir = write_client(&service(server.port(), "secrets = ['shop']", Some(SHOP)));
     let out = run(
@@ -153,7 +153,7 @@ GET /v2/plain?a=1&b=x&b=y&c%5Bd%5D=2
 }
 
 #[test]
-fn client_throws_error_statuses_and_refuses_invalid_arguments() {
+fn api_client_throws_on_error_statuses_and_refuses_invalid_arguments() {
     let server = server::Echo::start();
     let dir = write_client(&service(server.port(), "", Some(SHOP)));
     let out = run(
@@ -194,7 +194,7 @@ true true undefined undefined null
 }
 
 #[test]
-fn client_sends_placeholders_only_to_its_own_service() {
+fn api_client_sends_placeholders_only_to_its_own_service() {
     let (server, other) = (server::Echo::start(), server::Echo::start());
     let dir = write_client(&service(server.port(), "secrets = ['shop']", None));
     let out = run(
@@ -254,7 +254,7 @@ fn declared_types_accept_correct_programs_and_reject_wrong_ones() {
 }
 
 #[test]
-fn f09_hostile_document_does_not_become_code() {
+fn f09_hostile_openapi_document_does_not_become_code() {
     let server = server::Echo::start();
     let service =
         service(server.port(), "description = '*/ globalThis.pwned = 1; /*'", Some(HOSTILE));

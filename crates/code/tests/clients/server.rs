@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
-/// A running echo server. Its thread ends with the test process.
+/// A running HTTP server that returns each request as JSON. Its thread ends with the test process.
 pub(crate) struct Echo {
     port: u16,
 }

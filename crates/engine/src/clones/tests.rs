@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use belljar_model::RepoAt;
-use belljar_testkit::{commit, git, git_command, is_root, picture, write_file};
+use belljar_testkit::{commit, git, git_command, is_root, read_tree, write_file};
 
 use super::incoming::Incoming;
 use super::reader::ReadHeader;
@@ -97,7 +97,7 @@ fn c04_c10_import_refuses_objects_that_would_harm_a_checkout() {
     let bench = Bench::new();
     let at = bench.at.clone();
     let repo = bench.repo();
-    let before = picture(&bench.user());
+    let before = read_tree(&bench.user());
     let base = at.base.clone().unwrap();
     let blob = object(&repo, "blob", b"#!/bin/sh\n");
     let link = object(&repo, "blob", b"/etc");
@@ -134,7 +134,7 @@ fn c04_c10_import_refuses_objects_that_would_harm_a_checkout() {
     let mut command = git_command(&bench.top.join("control"), &["index-pack", "--stdin"]);
     command.stdin(File::open(bench.top.join("pack")).unwrap());
     assert!(command.status().unwrap().success());
-    assert_eq!(before, picture(&bench.user()), "the user's repository is unchanged");
+    assert_eq!(before, read_tree(&bench.user()), "the user's repository is unchanged");
     assert!(crate::store::is_empty(&bench.top.join("state/incoming")));
 }
 
@@ -143,7 +143,7 @@ fn c10_import_refuses_an_incomplete_or_corrupt_pack() {
     let bench = Bench::new();
     let at = bench.at.clone();
     let repo = bench.repo();
-    let before = picture(&bench.user());
+    let before = read_tree(&bench.user());
     let base = at.base.clone().unwrap();
     let blob = object(&repo, "blob", b"new\n");
     let tree = object(&repo, "tree", &entry("100644", "a", &blob));
@@ -175,7 +175,7 @@ fn c10_import_refuses_an_incomplete_or_corrupt_pack() {
         refusal(&orphan, &pack).contains("missing")
             || refusal(&orphan, &pack).contains("are invalid")
     );
-    assert_eq!(before, picture(&bench.user()));
+    assert_eq!(before, read_tree(&bench.user()));
     let work = import_pack(&bench, &at, &tip, &whole).unwrap().unwrap();
     assert_eq!(work.tip, tip, "a complete pack is imported");
 }

@@ -9,13 +9,13 @@ use zeroize::Zeroizing;
 
 use crate::mcp::session::NoRandomness;
 
-/// Number of random bytes in a token, the same as in a SHA-256 hash.
+/// The number of random bytes in a generated token, the same as in a SHA-256 hash.
 const RANDOM: usize = 32;
 
-/// Allowed length of a token: long enough to resist guessing, short enough for a header.
+/// The allowed length of a token: long enough to resist guessing, short enough for a header.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=512;
 
-/// A secret text that authenticates a client.
+/// A bearer token: a secret text that authenticates a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Zeroizing<String>);
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why a text is not a valid token. The message does not contain the text.
+/// The reason why a text is not a valid bearer token. The message does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     #[error("invalid token: expected {} to {} characters", LENGTH.start(), LENGTH.end())]
@@ -61,7 +61,7 @@ pub enum BadToken {
     Alphabet,
 }
 
-/// The hashes of the accepted tokens, in their original order.
+/// The hashes of the accepted bearer tokens, in their original order.
 #[derive(Clone, Default)]
 pub struct Tokens(Vec<[u8; 32]>);
 
@@ -78,8 +78,8 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Returns the index of a token, or `None` if it is unknown. The time does not depend on how
-    /// much of a guess is right: all hashes are compared completely.
+    /// Returns the index of an accepted token, or `None` if the shown token is unknown. The time
+    /// does not depend on how much of a guess is right: all hashes are compared completely.
     pub(crate) fn find(&self, shown: &str) -> Option<usize> {
         let shown = hash(shown);
         let same = |held: &[u8; 32]| {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f17_a_token_is_accepted_only_if_all_of_it_matches() {
+    fn f17_bearer_token_is_accepted_only_if_all_of_it_matches() {
         let all: Vec<Token> = (0..3).map(|_| Token::generate().unwrap()).collect();
         let tokens = Tokens::new(&all);
         for (at, token) in all.iter().enumerate() {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_tokens_are_unique() {
+    fn generated_bearer_tokens_are_unique() {
         let made: std::collections::BTreeSet<String> =
             (0..1000).map(|_| Token::generate().unwrap().expose().to_owned()).collect();
         assert_eq!(made.len(), 1000);

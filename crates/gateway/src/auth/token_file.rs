@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 use crate::auth::token::{BadToken, Token, Tokens};
 use crate::mcp::session::NoRandomness;
 
-/// Maximum size of the file, enough for a hundred tokens of maximum length.
+/// The maximum size of a token file, enough for a hundred tokens of maximum length.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The content of a token file.
+/// The bearer tokens that a token file contains.
 #[derive(Debug)]
 pub struct TokenFile {
     pub tokens: Tokens,
@@ -24,7 +24,7 @@ pub struct TokenFile {
     pub made: Option<Token>,
 }
 
-/// Why a token file cannot be used.
+/// The reason why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     #[error("cannot generate a token")]
@@ -48,7 +48,7 @@ pub enum TokenFileError {
 }
 
 impl TokenFile {
-    /// Reads the tokens in `path`, or creates the file with a new token.
+    /// Reads the bearer tokens in the file `path`, or creates the file with a new token.
     pub fn open(path: &Path) -> Result<Self, TokenFileError> {
         match read(path) {
             Err(TokenFileError::Read { source, .. })

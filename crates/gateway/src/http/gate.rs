@@ -29,7 +29,7 @@ use crate::mcp::message;
 use crate::mcp::service::Service;
 use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
 
-/// The only path of the server.
+/// The only URL path of the server.
 const PATH: &str = "/mcp";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -37,12 +37,12 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVERYTHING: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// Checks requests and forwards them to the sessions of their token.
+/// Checks HTTP requests and forwards them to the sessions of their token.
 pub(super) struct Gate<S: Service> {
     tokens: Tokens,
     names: AllowedNames,
     limits: Limits,
-    /// One endpoint for each token, in the same order.
+    /// The endpoints of the tokens, one for each token in the same order.
     endpoints: Vec<TokenEndpoint<S>>,
 }
 
@@ -302,8 +302,9 @@ fn check_target<B>(request: &Request<B>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Requires a JSON body, which a web page cannot send without a preflight request. Also sets
-/// `Accept` for clients that do not restrict it, because they read both response types.
+/// Refuses a request without a JSON body, because a web page can send other bodies without a
+/// preflight request. Also sets `Accept` for clients that do not restrict it, because they read
+/// both response types.
 fn check_content_type(headers: &mut HeaderMap) -> Result<(), Refused> {
     let kind = single_header(headers, &CONTENT_TYPE)?.unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -320,8 +321,8 @@ fn check_content_type(headers: &mut HeaderMap) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the only value of a header. Duplicates are refused, because a proxy can have read the
-/// other value.
+/// Returns the value of a header, or an error if the header occurs more than once. Duplicates are
+/// refused, because a proxy can have read the other value.
 fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,

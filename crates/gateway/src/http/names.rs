@@ -13,7 +13,7 @@ use crate::error::ServeError;
 
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// The allowed host names and origins.
+/// The host names and origins that the server accepts.
 #[derive(Debug, Clone)]
 pub(super) struct AllowedNames {
     hosts: BTreeSet<String>,
@@ -31,13 +31,14 @@ impl AllowedNames {
         Ok(Self { hosts, origins: origins.collect::<Result<_, _>>()? })
     }
 
-    /// Returns whether a `Host` header is allowed. `local` is the local address of the connection.
+    /// Returns whether the server accepts a request with this `Host` header. `local` is the local
+    /// address of the connection.
     pub(super) fn allows_host(&self, header: &str, local: IpAddr) -> bool {
         host(header).is_some_and(|host| self.is_ours(&host, local))
     }
 
-    /// Returns whether a page of this origin is allowed: it is on the list, or its host is this
-    /// server.
+    /// Returns whether a page of this origin can call the server: it is on the list, or its host is
+    /// this server.
     pub(super) fn allows_origin(&self, header: &str, local: IpAddr) -> bool {
         let Some((scheme, host, port)) = origin(header) else { return false };
         self.is_ours(&host, local) || self.origins.contains(&(scheme, host, port))
@@ -50,7 +51,8 @@ impl AllowedNames {
     }
 }
 
-/// Returns the host of `host[:port]` in normalized form. A value with user information is invalid.
+/// Returns the host of a text `host[:port]` in normalized form. A value with user information is
+/// invalid.
 fn host(text: &str) -> Option<String> {
     let authority: Authority = text.parse().ok()?;
     (!text.contains('@')).then(|| normalized(authority.host())).filter(|host| !host.is_empty())
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn new_refuses_an_invalid_host_or_origin() {
+    fn allowed_names_refuse_an_invalid_host_or_origin() {
         AllowedNames::new(&["a b".to_owned()], &[]).unwrap_err();
         AllowedNames::new(&[], &["app.example".to_owned()]).unwrap_err();
         AllowedNames::new(&[], &["*".to_owned()]).unwrap_err();
@@ -153,7 +155,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn allows_host_refuses_text_without_an_allowed_name(text in ".{0,40}") {
+        fn allows_host_refuses_a_header_without_an_allowed_name(text in ".{0,40}") {
             let ours = ["localhost", "127.0.0.1", "::1", "box.example", "192.0.2.7"];
             if names().allows_host(&text, HERE) {
                 let header = text.to_ascii_lowercase();

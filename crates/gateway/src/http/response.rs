@@ -99,7 +99,7 @@ pub(super) fn refusal(status: StatusCode, message: impl Into<String>) -> Respons
     response
 }
 
-/// Returns a 401 response for a missing or invalid token, as defined by RFC 6750.
+/// Returns a response with status 401 for a missing or invalid token, as defined by RFC 6750.
 pub(super) fn unauthorized(problem: TokenProblem) -> Response<SessionBody> {
     let (challenge, message) = match problem {
         TokenProblem::Missing => {
@@ -114,7 +114,7 @@ pub(super) fn unauthorized(problem: TokenProblem) -> Response<SessionBody> {
     response
 }
 
-/// Why a request is not authenticated.
+/// The reason why a request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenProblem {
     Missing,
@@ -127,7 +127,7 @@ pub(super) fn wrong_method() -> Response<SessionBody> {
     response
 }
 
-/// Returns a 400 response for a malformed message.
+/// Returns a response with status 400 for a malformed MCP message.
 pub(super) fn malformed(error: &Value) -> Response<SessionBody> {
     let mut response = Response::new(full(error.to_string()));
     *response.status_mut() = StatusCode::BAD_REQUEST;

@@ -22,10 +22,10 @@ use crate::mcp::service::Service;
 use crate::mcp::session::NoRandomness;
 use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
 
-/// Timeout for the running calls of a session that ends.
+/// The timeout for the running calls of a session that ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All sessions of one token, and the session that its stateless requests share.
+/// All MCP sessions of one token, and the session that its stateless requests share.
 pub(super) struct Sessions<S> {
     service: Arc<S>,
     owner: Caller,
@@ -39,14 +39,14 @@ pub(super) struct Sessions<S> {
 #[derive(Default)]
 struct SessionTable {
     slots: HashMap<SessionId, Arc<SessionSlot>>,
-    /// Number of reserved sessions that are not yet in `slots`.
+    /// The number of reserved sessions that are not yet in `slots`.
     starting: usize,
-    /// Guards for sessions without a first response, so that they do not expire.
+    /// The guards of sessions without a first response, so that they do not expire.
     opening: HashMap<SessionId, BusyGuard>,
     stateless: Option<Arc<SessionSlot>>,
 }
 
-/// Why a session could not be created or used.
+/// The reason why a session could not be created or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionsError {
     #[error(transparent)]
@@ -84,7 +84,7 @@ impl<S: Service> Sessions<S> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves one more session, or returns `None` if the limit is reached.
+    /// Reserves space for one more session, or returns `None` if the limit is reached.
     pub(super) fn reserve(&self) -> Option<SessionReservation<'_, S>> {
         let mut table = self.table();
         let free = table.slots.len() + table.starting < self.max_sessions;

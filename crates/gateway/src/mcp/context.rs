@@ -3,30 +3,30 @@
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of queued progress reports. Further reports are dropped; a later one is more
-/// recent anyway.
+/// The maximum number of queued progress reports of a call. Further reports are dropped; a later
+/// one is more recent anyway.
 const MAX_QUEUED_REPORTS: usize = 16;
 
-/// Progress channel and cancellation token of a running call.
+/// The progress channel and cancellation token of a running tool call.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     pub progress: Progress,
-    /// Cancelled when the client cancels the call or disconnects.
+    /// A token that is cancelled when the client cancels the call or disconnects.
     pub cancelled: CancellationToken,
 }
 
 impl CallContext {
-    /// Creates a context without progress reports and without cancellation.
+    /// Creates the context of a call without progress reports and without cancellation.
     pub fn without_client() -> Self {
         Self { progress: Progress::none(), cancelled: CancellationToken::new() }
     }
 }
 
-/// Sends progress reports of a call. Does nothing if the client did not request them.
+/// The sender of a tool call's progress reports. Does nothing if the client did not request them.
 #[derive(Debug, Clone)]
 pub struct Progress(Option<mpsc::Sender<ProgressReport>>);
 
-/// One progress report of a call.
+/// One progress report of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ProgressReport {
     pub(crate) done: f64,
@@ -35,12 +35,13 @@ pub(crate) struct ProgressReport {
 }
 
 impl Progress {
-    /// Creates a sender for a client that did not request progress.
+    /// Creates a sender that drops all progress reports, for a client that did not request
+    /// progress.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Creates a sender and the receiver of its reports.
+    /// Creates a sender of progress reports and the receiver of its reports.
     pub(crate) fn channel() -> (Self, mpsc::Receiver<ProgressReport>) {
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_REPORTS);
         (Self(Some(sender)), receiver)

@@ -34,8 +34,9 @@ pub(crate) fn tool(spec: ToolSpec) -> Tool {
     tool
 }
 
-/// Converts the result of a call. Invalid arguments become a failed call, which clients show to the
-/// model; other errors become protocol errors, which many clients do not show.
+/// Converts the result of a tool call to the type of the MCP SDK. Invalid arguments become a failed
+/// call, which clients show to the model; other errors become protocol errors, which many clients
+/// do not show.
 pub(crate) fn called(
     name: &str,
     outcome: Result<CallOutcome, CallError>,

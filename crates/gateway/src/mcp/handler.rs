@@ -20,14 +20,15 @@ use crate::mcp::convert;
 use crate::mcp::service::Service;
 use crate::mcp::slot::SessionSlot;
 
-/// The supported protocol revisions. The SDK supports older ones, which no current client needs.
+/// The supported revisions of the MCP protocol. The SDK supports older ones, which no current
+/// client needs.
 const VERSIONS: &[ProtocolVersion] =
     &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
-/// Timeout for the last progress reports of a call, which are sent before its response.
+/// The timeout for the last progress reports of a call, which are sent before its response.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Methods whose parameters the SDK parses; a parse failure is an error of the client.
+/// The MCP methods whose parameters the SDK parses; a parse failure is an error of the client.
 const TYPED: [&str; 9] = [
     "initialize",
     "server/discover",
@@ -40,20 +41,21 @@ const TYPED: [&str; 9] = [
     "prompts/get",
 ];
 
-/// Handles the requests of the SDK with a service.
+/// Handles the requests that the MCP SDK received with a service.
 pub(crate) struct Handler<S> {
     service: Arc<S>,
-    /// The session of all requests. Over HTTP each request contains its own session.
+    /// The session of all requests of the connection; `None` if each request names its own. Over
+    /// HTTP each request contains its own session.
     slot: Option<Arc<SessionSlot>>,
 }
 
 impl<S: Service> Handler<S> {
-    /// Creates a handler for a connection that is one session.
+    /// Creates a handler for a connection whose requests all belong to one session.
     pub(crate) fn for_session(service: Arc<S>, slot: Arc<SessionSlot>) -> Self {
         Self { service, slot: Some(slot) }
     }
 
-    /// Creates a handler for requests that contain their session.
+    /// Creates a handler for requests that each name their session.
     pub(crate) fn per_request(service: Arc<S>) -> Self {
         Self { service, slot: None }
     }
@@ -241,7 +243,7 @@ struct ProgressSender<'a> {
 }
 
 impl ProgressSender<'_> {
-    /// Forwards reports until the channel is closed.
+    /// Forwards progress reports to the client until the channel is closed.
     async fn forward(&mut self, reports: &mut mpsc::Receiver<ProgressReport>) {
         while let Some(ProgressReport { done, total, message }) = reports.recv().await {
             // The protocol requires increasing numbers.
@@ -258,7 +260,7 @@ impl ProgressSender<'_> {
     }
 }
 
-/// Refuses a cursor, because every list has only one page.
+/// Returns an error if the request has a cursor, because every list has only one page.
 fn require_first_page(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
     match request.and_then(|request| request.cursor) {
         None => Ok(()),

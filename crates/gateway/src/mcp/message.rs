@@ -7,7 +7,7 @@
 use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, JsonRpcError, RequestId};
 use serde_json::Value;
 
-/// A malformed message: the error, and the id of the request if it could be parsed.
+/// The error for a malformed MCP message, with the id of the request if it could be parsed.
 #[derive(Debug)]
 pub(crate) struct Malformed {
     id: Option<RequestId>,
@@ -24,8 +24,8 @@ impl Malformed {
         Self { id, error }
     }
 
-    /// Returns the JSON-RPC error response. Without an id the field is `null`, as JSON-RPC
-    /// requires.
+    /// Returns the JSON-RPC error response for the malformed message. Without an id the field is
+    /// `null`, as JSON-RPC requires.
     pub(crate) fn into_json(self) -> Value {
         let id = self.id.clone();
         let mut answer = serde_json::to_value(JsonRpcError::new(self.id, self.error))
@@ -37,14 +37,14 @@ impl Malformed {
     }
 }
 
-/// A valid message in the JSON form that was checked.
+/// A valid MCP message in the JSON form that was checked.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) json: Value,
 }
 
 impl Message {
-    /// Returns whether the message starts a session.
+    /// Returns whether the message is the `initialize` request, which starts a session.
     pub(crate) fn is_initialize(&self) -> bool {
         self.json.get("method").and_then(Value::as_str) == Some("initialize")
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_messages_are_answered_with_their_id() {
+    fn malformed_mcp_messages_are_answered_with_their_id() {
         refused("{", -32700, &Value::Null);
         refused("\u{feff}{}", -32700, &Value::Null);
         refused("{}", -32600, &Value::Null);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_accepts_requests_notifications_and_responses() {
+    fn mcp_message_parser_accepts_requests_notifications_and_responses() {
         for text in [
             r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
@@ -144,7 +144,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn parse_never_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+        fn mcp_message_parser_never_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
             drop(parse(&bytes).map(Message::into_rpc));
         }
     }

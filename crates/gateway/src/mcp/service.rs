@@ -29,7 +29,7 @@ pub trait Service: Send + Sync + 'static {
     /// Returns the resources that this caller can read.
     fn resources(&self, caller: &Caller) -> impl Future<Output = Vec<ResourceSpec>> + Send;
 
-    /// Returns the templates of resource addresses.
+    /// Returns the URI templates of resources.
     fn resource_templates(&self) -> Vec<ResourceTemplateSpec>;
 
     /// Reads a resource.
@@ -42,7 +42,7 @@ pub trait Service: Send + Sync + 'static {
     /// Returns the prompts that this caller can use.
     fn prompts(&self, caller: &Caller) -> impl Future<Output = Vec<PromptSpec>> + Send;
 
-    /// Returns a prompt with its arguments filled in.
+    /// Returns the prompt `name` with its arguments filled in.
     fn prompt(
         &self,
         caller: &Caller,
@@ -60,24 +60,24 @@ pub trait Service: Send + Sync + 'static {
 pub struct About {
     pub name: String,
     pub version: String,
-    /// Instructions for the model before its first tool call.
+    /// The instructions that the model gets before its first tool call.
     pub instructions: String,
 }
 
-/// A tool as the model sees it.
+/// The definition of an MCP tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
     pub name: String,
     pub title: Option<String>,
     pub description: String,
-    /// JSON Schema of the arguments object.
+    /// The JSON Schema of the tool's arguments object.
     pub input_schema: Map<String, Value>,
-    /// JSON Schema of the result object in [`CallOutcome::structured`].
+    /// The JSON Schema of the tool's result object in [`CallOutcome::structured`].
     pub output_schema: Option<Map<String, Value>>,
     pub annotations: Annotations,
 }
 
-/// Hints about the effects of a tool. `None` means unknown.
+/// Hints for clients about the effects of a tool. `None` means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Annotations {
     pub read_only: Option<bool>,
@@ -86,29 +86,29 @@ pub struct Annotations {
     pub open_world: Option<bool>,
 }
 
-/// The result of a call, including a failure of the tool.
+/// The result of a tool call, including a failure of the tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallOutcome {
     pub text: String,
-    /// The result object, if the tool has an output schema.
+    /// The result object of the call, if the tool has an output schema.
     pub structured: Option<Value>,
     /// Whether the tool failed; the text then contains the reason for the model.
     pub is_error: bool,
 }
 
-/// Why a call did not run.
+/// The reason why a tool call did not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error("unknown tool")]
     UnknownTool,
-    /// Sent to the model as a failed call, so that it can retry.
+    /// The arguments are invalid; the model gets this text as a failed call, so that it can retry.
     #[error("{0}")]
     InvalidArguments(String),
     #[error("{0}")]
     Internal(String),
 }
 
-/// A resource that clients can read.
+/// An MCP resource that clients can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceSpec {
     pub uri: String,
@@ -118,7 +118,7 @@ pub struct ResourceSpec {
     pub mime_type: Option<String>,
 }
 
-/// A family of resources, described by an RFC 6570 URI template.
+/// A template for the URIs of resources (RFC 6570).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceTemplateSpec {
     pub uri_template: String,
@@ -136,7 +136,7 @@ pub struct ResourceContents {
     pub text: String,
 }
 
-/// Why a resource could not be read.
+/// The reason why a resource could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("unknown resource")]
@@ -145,7 +145,7 @@ pub enum ReadError {
     Internal(String),
 }
 
-/// A prompt that a user can choose.
+/// An MCP prompt that a user can choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptSpec {
     pub name: String,
@@ -154,7 +154,7 @@ pub struct PromptSpec {
     pub arguments: Vec<PromptArgument>,
 }
 
-/// A parameter of a prompt.
+/// A parameter of an MCP prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptArgument {
     pub name: String,
@@ -162,14 +162,14 @@ pub struct PromptArgument {
     pub required: bool,
 }
 
-/// A prompt with its arguments filled in, as one message of the user.
+/// An MCP prompt with its arguments filled in, as one message of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptText {
     pub description: Option<String>,
     pub text: String,
 }
 
-/// Why a prompt could not be returned.
+/// The reason why a prompt could not be returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
     #[error("unknown prompt")]

@@ -13,20 +13,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mcp::session::{NoRandomness, new_session};
 
-/// The limits of one session.
+/// The limits of one MCP session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionLimits {
     pub(crate) calls: usize,
     pub(crate) streams: usize,
 }
 
-/// The state of one session.
+/// The state of one MCP session: owner, limits and activity.
 #[derive(Debug)]
 pub(crate) struct SessionSlot {
     pub(crate) id: SessionId,
-    /// The owner with this session.
+    /// The owner of the session, together with the session id.
     pub(crate) caller: Caller,
-    /// Cancels every call of the session.
+    /// The token that cancels every call of the session.
     pub(crate) ending: CancellationToken,
     calls: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -36,7 +36,7 @@ pub(crate) struct SessionSlot {
 }
 
 impl SessionSlot {
-    /// Creates a session for `owner`.
+    /// Creates a new MCP session for `owner`.
     pub(crate) fn new(
         owner: &Caller,
         limits_per_session: SessionLimits,
@@ -60,12 +60,12 @@ impl SessionSlot {
         BusyGuard { slot: Arc::clone(self), permit: None }
     }
 
-    /// Returns a guard for one more call, or `None` if the limit is reached.
+    /// Returns a guard for one more running call of the session, or `None` if the limit is reached.
     pub(crate) fn call(self: &Arc<Self>) -> Option<BusyGuard> {
         self.acquire(&self.calls)
     }
 
-    /// Returns a guard for one more open stream, or `None` if the limit is reached.
+    /// Returns a guard for one more open stream of the session, or `None` if the limit is reached.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<BusyGuard> {
         self.acquire(&self.streams)
     }
@@ -77,7 +77,7 @@ impl SessionSlot {
         Some(busy)
     }
 
-    /// Returns the time since the last activity, or `None` if the session is busy.
+    /// Returns the time since the last activity of the session, or `None` if the session is busy.
     pub(crate) fn idle_time(&self) -> Option<Duration> {
         let last_active = *self.last_active.lock().unwrap_or_else(PoisonError::into_inner);
         (self.busy.load(Ordering::Acquire) == 0).then(|| last_active.elapsed())
@@ -95,7 +95,7 @@ impl SessionSlot {
     }
 }
 
-/// Keeps a session busy, for example during a call.
+/// A guard that keeps a session busy, for example during a call.
 #[derive(Debug)]
 pub(crate) struct BusyGuard {
     slot: Arc<SessionSlot>,

@@ -21,24 +21,24 @@ use crate::mcp::message::{self, Malformed};
 use crate::mcp::service::Service;
 use crate::mcp::slot::{SessionLimits, SessionSlot};
 
-/// Maximum bytes of a line, the same as of an HTTP body.
+/// The maximum size of a line in bytes, the same as of an HTTP body.
 const MAX_LINE: usize = 4 * 1024 * 1024;
 
-/// Maximum number of queued messages per direction.
+/// The maximum number of queued MCP messages per direction.
 const QUEUE_LENGTH: usize = 64;
 
 const LIMITS: SessionLimits = SessionLimits { calls: 32, streams: 0 };
 
-/// Timeout for running calls after the client disconnected.
+/// The timeout for running calls after the client disconnected.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves one client on standard input and output until the input ends. The session belongs to
+/// Serves one MCP client on standard input and output until the input ends. The session belongs to
 /// `owner`.
 pub async fn stdio<S: Service>(service: Arc<S>, owner: &Caller) -> Result<(), ServeError> {
     streams(service, owner, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
-/// Serves one client in a session of `owner` until `input` ends. Pending requests are still
+/// Serves one MCP client in a session of `owner` until `input` ends. Pending requests are still
 /// answered.
 pub async fn streams<S: Service>(
     service: Arc<S>,
@@ -65,7 +65,7 @@ pub async fn streams<S: Service>(
     ended.map(drop).map_err(ServeError::Task)
 }
 
-/// The reader and writer tasks as a transport of the SDK.
+/// The reader and writer tasks of a client, as a transport of the MCP SDK.
 struct LineTransport {
     to_handle: mpsc::Receiver<RxJsonRpcMessage<RoleServer>>,
     answers: Option<mpsc::Sender<Vec<u8>>>,
@@ -73,7 +73,7 @@ struct LineTransport {
 
 /// The error that the client has closed the output.
 #[derive(Debug, thiserror::Error)]
-#[error("the client closed the output")]
+#[error("cannot send to the client: it closed the connection")]
 struct OutputClosed;
 
 impl Transport<RoleServer> for LineTransport {
@@ -100,7 +100,7 @@ impl Transport<RoleServer> for LineTransport {
     }
 }
 
-/// Forwards valid messages and answers malformed lines with an error.
+/// Forwards valid MCP messages of the client and answers malformed lines with an error.
 async fn read(
     input: impl AsyncRead + Unpin,
     messages: mpsc::Sender<RxJsonRpcMessage<RoleServer>>,
@@ -136,7 +136,7 @@ enum Line {
     TooLong,
 }
 
-/// Reads the next line without its terminator and buffers at most the maximum length. A read error
+/// Reads the next line without its terminator; at most the maximum length is buffered. A read error
 /// counts as the end of the input, and an unterminated last line is a line.
 async fn next_line(input: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Line> {
     let (mut line, mut fits) = (Vec::new(), true);

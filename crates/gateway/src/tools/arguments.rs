@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::mcp::service::CallError;
 
-/// Parses the arguments of a tool.
+/// Parses the JSON arguments of a tool call.
 pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, CallError> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
         let path = error.path().to_string();
@@ -23,12 +23,12 @@ pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result
     })
 }
 
-/// Returns an error about invalid arguments, for the model.
+/// Returns the error for invalid arguments of a tool, as a text for the model.
 pub(super) fn invalid(text: impl std::fmt::Display) -> CallError {
     CallError::InvalidArguments(text.to_string())
 }
 
-/// A number, also accepted as a string because models often write it so.
+/// A number argument, also accepted as a string because models often write it so.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(f64);
 
@@ -76,7 +76,7 @@ impl ExecuteCode {
     }
 }
 
-/// Converts seconds to a duration. The operator's limits are checked later.
+/// Converts an optional number of seconds to a duration. The operator's limits are checked later.
 pub(super) fn seconds(value: Option<Number>) -> Result<Option<Duration>, CallError> {
     let Some(Number(seconds)) = value else { return Ok(None) };
     if !(1.0..=86_400.0).contains(&seconds) {
@@ -164,7 +164,7 @@ pub(super) struct SearchTools {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunCommand {
-    /// A shell command line, or a program with its arguments.
+    /// The command to run: a shell command line, or a program with its arguments.
     command: Command,
     #[serde(default)]
     pub(super) stdin: Option<String>,

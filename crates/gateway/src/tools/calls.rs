@@ -23,11 +23,11 @@ use super::{instructions, resources};
 use crate::mcp::context::CallContext;
 use crate::mcp::service::{CallError, CallOutcome};
 
-/// Maximum results of a search without `limit`.
+/// The maximum number of results of a search without `limit`.
 const DEFAULT_SEARCH_LIMIT: usize = 20;
 
 impl McpService {
-    /// Calls the tool `name`.
+    /// Runs the MCP tool `name` with its arguments.
     pub(super) async fn handle(
         &self,
         caller: &Caller,
@@ -82,7 +82,7 @@ impl McpService {
         Ok(report_outcome(&report))
     }
 
-    /// Runs a skill with only the permissions that it declared, whatever the caller is allowed.
+    /// Runs a skill with only the permissions that it declared, even if the caller has more.
     async fn run_skill(
         &self,
         caller: &Caller,
@@ -97,7 +97,7 @@ impl McpService {
         Ok(report_outcome(&report))
     }
 
-    /// Runs a tool that works on files. The result is the output of its script.
+    /// Runs an MCP tool that works on files. The result is the output of its script.
     async fn file(
         &self,
         caller: &Caller,
@@ -196,7 +196,7 @@ impl McpService {
     }
 }
 
-/// Reports the progress of a program to its client.
+/// Reports the progress of a running program to its client.
 struct ProgressListener<'a> {
     context: &'a CallContext,
 }
@@ -212,7 +212,7 @@ impl Listener for ProgressListener<'_> {
     }
 }
 
-/// Returns the complete report on a program as the result of a call.
+/// Returns the complete report on a program as the result of a tool call.
 fn report_outcome(report: &ProgramReport) -> CallOutcome {
     CallOutcome { text: report.text(), structured: Some(report.json()), is_error: !report.is_ok() }
 }

@@ -3,7 +3,7 @@
 use belljar_engine::programs::{Language, Programs};
 use belljar_engine::skills::{SkillState, Skills};
 
-/// Returns the short instructions for the response to `initialize`.
+/// Returns the short instructions for a model, for the response to `initialize`.
 pub(super) fn brief(programs: &Programs) -> String {
     let apis = names(programs);
     let apis = if apis.is_empty() { "none".to_owned() } else { apis.join(", ") };
@@ -12,7 +12,7 @@ pub(super) fn brief(programs: &Programs) -> String {
     )
 }
 
-/// Returns the complete instructions.
+/// Returns the complete instructions for a model that uses the tools.
 pub(super) fn full(programs: &Programs, skills: &Skills) -> String {
     let mut text = include_str!("instructions.md").to_owned();
     text.push_str(&format!("\n## Languages here\n{}\n", Language::installed_names().join(", ")));

@@ -84,7 +84,7 @@ pub(super) fn read(
     Ok(vec![ResourceContents { uri: uri.to_owned(), mime_type: Some(mime.to_owned()), text }])
 }
 
-/// Returns a service as an entry of a list.
+/// Returns a declared service as an entry of a JSON list.
 pub(super) fn api_line(api: &Api) -> Value {
     let rules: Vec<String> = api.allow.iter().map(|rule| rule.what.to_string()).collect();
     let restricted: Vec<&str> = match api.yolo {

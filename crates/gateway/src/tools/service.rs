@@ -23,9 +23,9 @@ use crate::mcp::service::{
 pub struct McpService {
     pub(super) programs: Arc<Programs>,
     pub(super) skills: Skills,
-    /// The workspaces by caller and session, so that no other caller gets one.
+    /// The program sessions by caller, so that no caller gets the session of another.
     rooms: Mutex<HashMap<Caller, Arc<ProgramSession>>>,
-    /// Tasks that remove ended sessions.
+    /// The tasks that remove the resources of ended sessions.
     leaving: Mutex<JoinSet<()>>,
 }
 
@@ -34,7 +34,7 @@ impl McpService {
         Self { programs, skills, rooms: Mutex::default(), leaving: Mutex::default() }
     }
 
-    /// Returns the workspace of a session and creates it on first use.
+    /// Returns the program session of a caller and creates it on first use.
     pub(super) fn room(&self, caller: &Caller) -> Result<Arc<ProgramSession>, CallError> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = rooms.get(caller) {
@@ -46,7 +46,7 @@ impl McpService {
         Ok(room)
     }
 
-    /// Returns the workspace of a session if it exists.
+    /// Returns the program session of a caller, if it exists.
     pub(super) fn known(&self, caller: &Caller) -> Option<Arc<ProgramSession>> {
         let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.get(caller).map(Arc::clone)

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::schema::{self, object};
 use crate::mcp::service::{Annotations, ToolSpec};
 
-/// Returns all tools, in the order in which a model should read them.
+/// Returns the definitions of all tools, in the order in which a model should read them.
 pub(super) fn all(programs: &Programs) -> Vec<ToolSpec> {
     vec![
         execute_code(programs),

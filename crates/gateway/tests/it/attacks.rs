@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{TestRequest, TestResponse, TestServer, call, initialize, request};
 use crate::http::certificate;
 
-/// Sends a valid request, which must succeed after every attack.
+/// Checks that the server still answers a valid request after an attack.
 async fn control(web: &TestServer) {
     let answer = web.post(&initialize("2025-11-25")).send().await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -26,7 +26,7 @@ fn check_no_cors(answer: &TestResponse) {
 }
 
 #[tokio::test]
-async fn f04_a_foreign_host_name_is_refused() {
+async fn f04_request_with_a_foreign_host_name_is_refused() {
     let web = TestServer::with(|options| options.hosts = vec!["box.example".to_owned()]).await;
     for host in
         ["evil.example", "localhost.evil.example", "evil.example:80", "localhost@evil.example"]
@@ -117,7 +117,7 @@ async fn f04_a_request_without_a_token_is_refused_even_on_the_loopback() {
 }
 
 #[tokio::test]
-async fn f05_a_token_in_an_address_is_refused_and_not_repeated() {
+async fn f05_token_in_a_url_is_refused_and_not_repeated_in_the_response() {
     let web = TestServer::start().await;
     let token = web.tokens[0].expose();
     for query in ["token", "access_token", "api_key", "authorization"] {
@@ -197,7 +197,7 @@ async fn f11_the_service_never_sees_a_token_and_an_invalid_one_is_refused() {
 }
 
 #[test]
-fn f08_a_token_never_reaches_a_session_of_another_token() {
+fn f08_client_cannot_use_a_session_of_another_token() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let web = runtime.block_on(TestServer::start());
     let sessions = runtime.block_on(async {
@@ -419,7 +419,7 @@ async fn f14_sessions_streams_and_calls_of_one_token_are_limited() {
 }
 
 #[tokio::test]
-async fn f14_garbage_on_one_connection_does_not_affect_others() {
+async fn f14_malformed_bytes_on_one_connection_do_not_affect_others() {
     let web = TestServer::start().await;
     let mut good = web.post(&initialize("2025-11-25"));
     good.set("Connection", "keep-alive");

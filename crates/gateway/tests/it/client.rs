@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server::{DemoService, Events};
 
-/// A running server with two tokens.
+/// A running MCP server over HTTP with two tokens.
 pub(crate) struct TestServer {
     pub(crate) addr: SocketAddr,
     pub(crate) tokens: [Token; 2],
@@ -40,7 +40,7 @@ impl TestServer {
         Self { addr, tokens, demo, events, stop, task: tokio::spawn(server) }
     }
 
-    /// Stops the server and waits until it has ended.
+    /// Stops the server, waits until it has ended, and returns the events of its service.
     pub(crate) async fn stop(self) -> Events {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
@@ -68,7 +68,7 @@ impl TestServer {
         ask
     }
 
-    /// Opens a session of revision 2025-11-25 and returns its id.
+    /// Opens an MCP session of revision 2025-11-25 and returns its id.
     pub(crate) async fn session(&self, token: &Token) -> String {
         let mut ask = self.post(&initialize("2025-11-25"));
         ask.token(token);
@@ -78,7 +78,7 @@ impl TestServer {
         answer.header("mcp-session-id").unwrap().to_owned()
     }
 
-    /// Creates a request within a session.
+    /// Creates an HTTP request within an MCP session.
     pub(crate) fn in_session(&self, session: &str, body: &Value) -> TestRequest {
         let mut ask = self.post(body);
         ask.set("Mcp-Session-Id", session);
@@ -86,7 +86,7 @@ impl TestServer {
         ask
     }
 
-    /// Creates a request of the newest revision, which needs no session.
+    /// Creates a request of the newest protocol revision, which needs no session.
     pub(crate) fn stateless(&self, method: &str, params: &Value) -> TestRequest {
         let mut ask = self.post(&stateless(method, params.clone()));
         ask.set("MCP-Protocol-Version", "2026-07-28");
@@ -165,7 +165,7 @@ impl TestRequest {
         TestResponse::whole(self.open().await).await
     }
 
-    /// Sends the request and returns the stream without reading the response.
+    /// Sends the HTTP request and returns the connection without reading the response.
     pub(crate) async fn open(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).await.unwrap();
         // A server that refuses early does not read the complete request.
@@ -183,7 +183,7 @@ pub(crate) struct TestResponse {
 }
 
 impl TestResponse {
-    /// Reads until the server closes the connection.
+    /// Reads a whole HTTP response, until the server closes the connection.
     pub(crate) async fn whole(mut stream: impl AsyncRead + Unpin) -> Self {
         let mut bytes = Vec::new();
         // A connection reset also ends the response.
@@ -191,7 +191,7 @@ impl TestResponse {
         Self::parse(&String::from_utf8(bytes).unwrap())
     }
 
-    /// Reads only the head of the response.
+    /// Reads only the head of an HTTP response.
     pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Self {
         Self::parse(&until(stream, "\r\n\r\n").await)
     }
@@ -213,7 +213,7 @@ impl TestResponse {
         found.next().map(|(_, value)| value.trim())
     }
 
-    /// Returns all messages of the response, from an event stream or a single body.
+    /// Returns all MCP messages of the response, from an event stream or a single body.
     pub(crate) fn messages(&self) -> Vec<Value> {
         if !self.header("content-type").unwrap_or_default().starts_with("text/event-stream") {
             return vec![serde_json::from_str(&self.body).unwrap()];
@@ -222,7 +222,7 @@ impl TestResponse {
         data.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect()
     }
 
-    /// Returns the last message, which is the response to the request.
+    /// Returns the last MCP message of the response, which answers the request.
     pub(crate) fn rpc(&self) -> Value {
         self.messages().pop().unwrap_or_else(|| panic!("no message in {self:?}"))
     }
@@ -236,7 +236,7 @@ impl TestResponse {
     }
 }
 
-/// Reads until `end` was received.
+/// Reads from the stream until the text `end` was received.
 pub(crate) async fn until(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut text = String::new();
     while !text.contains(end) {

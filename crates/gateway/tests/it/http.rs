@@ -84,7 +84,7 @@ async fn a_client_of_2026_07_28_is_served_without_a_session() {
 }
 
 #[tokio::test]
-async fn an_unsupported_revision_is_answered_with_a_supported_one() {
+async fn initialize_with_an_unsupported_revision_is_answered_with_a_supported_one() {
     let web = TestServer::start().await;
     for (asked, agreed) in [
         ("2099-01-01", "2025-11-25"),
@@ -220,7 +220,7 @@ async fn an_idle_session_ends_and_a_busy_one_does_not() {
 }
 
 #[test]
-fn the_default_limits_are_the_documented_ones() {
+fn default_limits_of_the_http_server_equal_the_documented_ones() {
     let limits = Limits::default();
     assert_eq!((limits.connections, limits.sessions), (256, 32));
     assert_eq!((limits.calls, limits.streams, limits.body), (32, 4, 4 << 20));
@@ -229,7 +229,7 @@ fn the_default_limits_are_the_documented_ones() {
 }
 
 #[tokio::test]
-async fn stop_ends_open_streams_running_calls_and_all_sessions() {
+async fn stopping_the_server_ends_open_streams_running_calls_and_all_sessions() {
     let mut web = TestServer::start().await;
     let session = web.session(&web.tokens[0]).await;
     let mut stream = web.ask("GET", "");
@@ -306,7 +306,7 @@ async fn a_server_with_a_certificate_serves_only_tls() {
 }
 
 #[tokio::test]
-async fn a_stream_opened_with_get_stays_open() {
+async fn event_stream_opened_with_get_stays_open() {
     let web = TestServer::start().await;
     let session = web.session(&web.tokens[0]).await;
     let mut stream = web.ask("GET", "");

@@ -11,12 +11,13 @@ use belljar_model::caller::{Caller, SessionId};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 
-/// The recorded events: `called SESSION TOOL`, `cancelled SESSION`, `closed SESSION`.
+/// The events that the service recorded: `called SESSION TOOL`, `cancelled SESSION`, `closed
+/// SESSION`.
 pub(crate) type Events = mpsc::UnboundedReceiver<String>;
 
 pub(crate) struct DemoService {
     events: mpsc::UnboundedSender<String>,
-    /// Calls of `wait` end when this is true.
+    /// Whether calls of the tool `wait` end.
     pub(crate) open: watch::Sender<bool>,
     pub(crate) callers: Mutex<Vec<Caller>>,
 }
@@ -34,7 +35,7 @@ impl DemoService {
     }
 }
 
-/// Returns the session of a caller, who must be the owner of the server.
+/// Returns the session of a caller, and panics unless the caller is the owner of the server.
 fn session(caller: &Caller) -> SessionId {
     let session = caller.session.unwrap();
     assert_eq!(*caller, Caller { session: Some(session), ..Caller::local(1000) });

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::client::{call, initialize, request, stateless};
 use crate::server::{DemoService, Events};
 
-/// A client and a server connected by in-memory streams.
+/// An MCP client and a server, connected by in-memory streams.
 struct Pipe {
     input: WriteHalf<DuplexStream>,
     output: BufReader<ReadHalf<DuplexStream>>,
@@ -130,7 +130,7 @@ async fn a_long_call_does_not_block_others_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn progress_is_sent_before_the_response() {
+async fn progress_of_a_call_is_sent_before_its_response() {
     let mut pipe = Pipe::start();
     pipe.request(&initialize("2025-11-25")).await;
     let mut count = call(2, "count");

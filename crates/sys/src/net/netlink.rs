@@ -14,9 +14,10 @@ const ACK: u16 = 4;
 pub(super) const CREATE: u16 = 0x400;
 /// `NLM_F_APPEND`.
 pub(super) const APPEND: u16 = 0x800;
-/// `NLMSG_ERROR`, which is also the type of an acknowledgement, with the error number 0.
+/// The netlink message type `NLMSG_ERROR`, which is also an acknowledgement if its error number is
+/// 0.
 const ERROR: u16 = 2;
-/// Size of `struct nlmsghdr`.
+/// The size of `struct nlmsghdr` in bytes.
 const HEADER: usize = 16;
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 0x8000;
@@ -30,13 +31,13 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Adds a message that the kernel must acknowledge.
+    /// Adds a netlink message that the kernel must acknowledge.
     pub(super) fn acknowledged(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.expected_acks += 1;
         self.push(kind, flags | ACK, body)
     }
 
-    /// Adds a message that the kernel does not acknowledge.
+    /// Adds a netlink message that the kernel does not acknowledge.
     pub(super) fn unacknowledged(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
         self.push(kind, 0, body)
     }
@@ -54,8 +55,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Sends the messages to one netlink protocol (`None` is routes) and waits for all acknowledgements.
-    /// Returns the first error that the kernel reports.
+    /// Sends the netlink messages to one protocol (`None` is routes) and waits for all
+    /// acknowledgements. Returns the first error that the kernel reports.
     pub(super) fn send(self, protocol: Option<Protocol>) -> io::Result<()> {
         let socket = open(protocol)?;
         let kernel = SocketAddrNetlink::new(0, 0);
@@ -95,7 +96,8 @@ fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Splits off the first message: its type, its body and the remaining bytes. `None` if it is truncated.
+/// Splits off the first netlink message: its type, its body and the remaining bytes. `None` if it
+/// is truncated.
 fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -133,7 +135,7 @@ impl Attributes {
         self.bytes(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// Adds a number in network byte order, which nf_tables expects.
+    /// Adds an attribute with a number in network byte order, which nf_tables expects.
     pub(super) fn big_endian(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attribute_length_does_not_include_its_padding() {
+    fn netlink_attribute_length_does_not_include_its_padding() {
         let bytes = Attributes::default().text(1, "ab").bytes(2, &[9]).finish();
         assert_eq!(bytes.len(), 16);
         assert_eq!(bytes[..2], 7_u16.to_ne_bytes());
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgement_with_a_nonzero_errno_is_an_error() {
+    fn netlink_acknowledgement_with_a_nonzero_errno_is_an_error() {
         assert!(check_ack(&0_i32.to_ne_bytes()).is_ok());
         let refused = check_ack(&(-1_i32).to_ne_bytes()).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(1));
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn split_separates_messages_and_returns_none_for_a_truncated_one() {
+    fn split_separates_netlink_messages_and_returns_none_for_a_truncated_one() {
         let mut batch = Batch::default();
         batch.acknowledged(7, 0, &[1, 2, 3]).unwrap();
         batch.unacknowledged(8, &[]).unwrap();

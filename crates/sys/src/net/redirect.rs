@@ -23,15 +23,17 @@ use super::netlink::{APPEND, Attributes, Batch, CREATE};
 /// The TCP redirects of a network namespace. Connections to loopback addresses are never redirected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redirects {
-    /// Ports whose connections are not redirected.
+    /// The ports whose connections are not redirected.
     pub excluded: Vec<u16>,
-    /// Pairs of a destination port and the port of the transparent socket that gets its connections.
+    /// The redirected ports: pairs of a destination port and the port of the transparent socket
+    /// that gets its connections.
     pub ports: Vec<(u16, u16)>,
-    /// Port of the transparent socket that gets the connections to all other ports.
+    /// The port of the transparent socket that gets the connections to all other ports.
     pub others: Option<u16>,
 }
 
-/// Installs the redirects as nf_tables rules. Needs CAP_NET_ADMIN in the network namespace.
+/// Installs TCP redirects in this network namespace as nf_tables rules. Needs CAP_NET_ADMIN in the
+/// network namespace.
 pub fn redirect_tcp(redirects: &Redirects) -> io::Result<()> {
     let mut batch = Batch::default();
     batch.unacknowledged(BATCH_BEGIN, &header(0, NF_TABLES))?;
@@ -67,14 +69,14 @@ const BATCH_END: u16 = 17;
 const NEW_TABLE: u16 = NF_TABLES << 8;
 const NEW_CHAIN: u16 = (NF_TABLES << 8) | 3;
 const NEW_RULE: u16 = (NF_TABLES << 8) | 6;
-/// `NFPROTO_INET`: IPv4 and IPv6.
+/// The nf_tables family `NFPROTO_INET`: IPv4 and IPv6.
 const INET: u8 = 1;
-/// `NFPROTO_UNSPEC`, which means IPv4 and IPv6 in a `tproxy` expression.
+/// The family `NFPROTO_UNSPEC`, which means IPv4 and IPv6 in a `tproxy` expression.
 const BOTH: u32 = 0;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const PREROUTING: u32 = 0;
-/// `NF_IP_PRI_MANGLE`, the priority -150.
+/// The priority `NF_IP_PRI_MANGLE` (-150) of a netfilter hook.
 const MANGLE: u32 = (-150_i32).cast_unsigned();
 const TABLE_NAME: u16 = 1;
 const CHAIN_TABLE: u16 = 1;
@@ -96,13 +98,13 @@ const NOT_EQUAL: u32 = 1;
 const TCP: u8 = 6;
 const SYN: u8 = 2;
 
-/// Encodes `struct nfgenmsg`.
+/// Encodes the netlink header `struct nfgenmsg`.
 fn header(family: u8, resource: u16) -> [u8; 4] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
 }
 
-/// Returns the expressions of every rule, in the order of the module documentation.
+/// Returns the expressions of every nf_tables rule, in the order of the module documentation.
 fn rules(redirects: &Redirects) -> Vec<Attributes> {
     let transport = |comparison| Rule::default().meta(META_TRANSPORT).compare(comparison, &[TCP]);
     let mut rules = vec![
@@ -141,7 +143,7 @@ impl Rule {
         self.meta(META_PROTOCOL_FAMILY).compare(EQUAL, &[family])
     }
 
-    /// Matches the destination port of a TCP packet.
+    /// Adds an expression that matches the destination port of a TCP packet.
     fn port(self, port: u16) -> Self {
         self.payload(TRANSPORT_HEADER, 2, 2).compare(EQUAL, &port.to_be_bytes())
     }
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_contain_one_rule_per_port_and_one_for_other_ports() {
+    fn redirect_has_one_rule_per_port_and_one_for_other_ports() {
         let none = Redirects::default();
         assert_eq!(rules(&none).len(), 4);
         let all =

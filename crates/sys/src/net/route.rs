@@ -11,7 +11,7 @@ const PROTOCOL_STATIC: u8 = 4;
 const SCOPE_HOST: u8 = 254;
 const TYPE_LOCAL: u8 = 2;
 const OUTPUT_INTERFACE: u16 = 4;
-/// Interface index of the loopback, which is the first interface of every network namespace.
+/// The interface index of the loopback, which is the first interface of every network namespace.
 const LOOPBACK: u32 = 1;
 
 /// Makes every address of a family a local address of the loopback: `ip route add local default dev lo`.

@@ -29,15 +29,15 @@ use self::message::Message;
 use super::http::{Client, HttpRequest, HttpResponse, Redirect, RequestBody};
 use belljar_wire::HttpServerJob;
 
-/// Maximum size of a message in both directions.
+/// The maximum size of an MCP message in both directions.
 const MESSAGE: usize = belljar_wire::MAX_FRAME;
-/// Maximum number of concurrent requests. Further requests wait in the pipe.
+/// The maximum number of concurrent requests to the MCP server. Further requests wait in the pipe.
 const MAX_REQUESTS: usize = 64;
-/// Timeout of a notification. The messages behind it wait until it is sent.
+/// The timeout of sending an MCP notification. The messages behind it wait until it is sent.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for the pending responses after the end of the input.
+/// The timeout for pending responses after the end of the input.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of times that an interrupted stream is resumed.
+/// The maximum number of times that an interrupted event stream is resumed.
 const MAX_RESUMES: u32 = 100;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -46,7 +46,7 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Forwards messages until the end of the input.
+/// Forwards MCP messages between standard streams and an HTTP server until the end of the input.
 pub async fn run(
     broker: IpAddr,
     bridge: &HttpServerJob,
@@ -131,10 +131,11 @@ async fn forward(server: Rc<Server>, mut input: impl AsyncBufRead + Unpin) -> io
     Ok(())
 }
 
-/// Marks a line that is longer than the limit of a message.
+/// The error for a line that is longer than the limit of a message.
 struct TooLong;
 
-/// Reads the next line, or `None` at the end of the input. A line above the limit is skipped.
+/// Reads the next line of the input, or returns `None` at its end. A line above the limit is
+/// skipped.
 async fn read_line(
     input: &mut (impl AsyncBufRead + Unpin),
 ) -> io::Result<Option<Result<Vec<u8>, TooLong>>> {
@@ -155,7 +156,7 @@ async fn read_line(
     Ok(Some(Err(TooLong)))
 }
 
-/// The MCP server and the state of its session.
+/// The MCP server behind the bridge and the state of its session.
 struct Server {
     client: Client,
     url: Url,
@@ -164,7 +165,8 @@ struct Server {
     lines: mpsc::Sender<Vec<u8>>,
 }
 
-/// Session id and protocol version that a server before 2026-07-28 set in `initialize`.
+/// The session id and protocol version that an MCP server before revision 2026-07-28 set in
+/// `initialize`.
 #[derive(Debug, Default)]
 struct SessionState {
     session: Option<HeaderValue>,
@@ -172,7 +174,8 @@ struct SessionState {
 }
 
 impl Server {
-    /// Sends one message and forwards all messages of the response. A request always gets a response.
+    /// Sends one MCP message and forwards all messages of the response. A request always gets a
+    /// response.
     async fn exchange(&self, message: Message) {
         let mut open = message.ids();
         if let Err(why) = self.post(&message, &mut open).await {
@@ -211,7 +214,7 @@ impl Server {
         }
     }
 
-    /// Forwards a response that consists of one message.
+    /// Forwards an HTTP response that consists of one MCP message.
     async fn forward_message(
         &self,
         mut response: HttpResponse,
@@ -233,7 +236,8 @@ impl Server {
         }
     }
 
-    /// Forwards a response that is a stream of messages. An interrupted stream is resumed if possible.
+    /// Forwards an HTTP response that is a stream of MCP messages. An interrupted stream is resumed
+    /// if possible.
     async fn forward_stream(
         &self,
         response: HttpResponse,
@@ -254,7 +258,8 @@ impl Server {
         Err("the response stream was interrupted too often".to_owned())
     }
 
-    /// Forwards the events of a stream until its end. Returns the error if the stream was interrupted.
+    /// Forwards the MCP messages in an event stream until its end. Returns the error if the stream
+    /// was interrupted.
     async fn forward_events(
         &self,
         response: &mut HttpResponse,
@@ -290,7 +295,7 @@ impl Server {
         }
     }
 
-    /// Forwards the messages that the server sends without a request. Most servers send none.
+    /// Forwards the MCP messages that the server sends without a request. Most servers send none.
     async fn forward_notifications(&self) {
         let mut events = Events::default();
         for _ in 0..MAX_RESUMES {
@@ -329,7 +334,7 @@ impl Server {
         self.write_line(message.bytes()).await;
     }
 
-    /// Queues a message as one line of the output.
+    /// Queues an MCP message as one line of the output.
     async fn write_line(&self, message: &[u8]) {
         // In JSON, a line break can occur only between tokens, so a space is equivalent.
         let mut line: Vec<u8> =
@@ -362,7 +367,7 @@ impl Server {
     }
 }
 
-/// The content type of a response.
+/// The kind of an HTTP response by its content type.
 enum ContentKind {
     Events,
     Json,
@@ -386,7 +391,7 @@ fn content_kind(response: &HttpResponse) -> ContentKind {
     }
 }
 
-/// Returns the error message for a response that is not a success.
+/// Returns the error message of an HTTP response that is not a success.
 async fn error_of(mut response: HttpResponse) -> String {
     let status = response.status;
     let body = read_all(&mut response, 64 * 1024).await.unwrap_or_default();

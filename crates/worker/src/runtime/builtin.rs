@@ -49,7 +49,7 @@ sources! {
     "node:util" => "node/util.js",
 }
 
-/// Very short modules that share one file.
+/// The names of very short built-in modules that share one file.
 const SMALL: [&str; 6] = [
     "node:console",
     "node:module",
@@ -82,7 +82,7 @@ pub(super) fn names() -> Vec<String> {
     names
 }
 
-/// Returns the function that creates the exports of a built-in module.
+/// Returns the JavaScript function that creates the exports of a built-in module.
 pub(super) fn factory<'js>(ctx: Ctx<'js>, name: String) -> Result<Function<'js>> {
     if let Some(small) = name.strip_prefix("node:").filter(|_| SMALL.contains(&name.as_str())) {
         let code = format!("(load, native) => load(\"internal:small\")[{small:?}]()");
@@ -92,14 +92,15 @@ pub(super) fn factory<'js>(ctx: Ctx<'js>, name: String) -> Result<Function<'js>>
     evaluate(&ctx, &name, code)
 }
 
-/// Evaluates internal JavaScript. Its file name starts with `belljar:`, which hides it from stacks.
+/// Evaluates JavaScript code of the runtime itself and returns its function. Its file name starts
+/// with `belljar:`, which hides it from stacks.
 pub(super) fn evaluate<'js>(ctx: &Ctx<'js>, name: &str, code: &str) -> Result<Function<'js>> {
     let mut options = EvalOptions::default();
     options.filename = Some(format!("belljar:{name}"));
     ctx.eval_with_options(code, options)
 }
 
-/// Returns advice on what to use instead of a module that is not built in.
+/// Returns what a program can use instead of a module that is not built in.
 pub(super) fn instead(name: &str) -> Option<&'static str> {
     let bare = name.strip_prefix("node:").or_else(|| name.strip_prefix("npm:")).unwrap_or(name);
     let bare =

@@ -31,7 +31,7 @@ impl Calls {
         Self { host, last: Cell::new(0), waiting: RefCell::new(None) }
     }
 
-    /// Calls a tool and returns its result as JSON text.
+    /// Calls an MCP tool through the host and returns its result as JSON text.
     pub(super) fn call(
         &self,
         server: String,

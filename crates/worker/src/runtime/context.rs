@@ -8,7 +8,8 @@ use super::host::Host;
 use super::modules::Modules;
 use super::{BROKER, builtin, natives, web};
 
-/// Stack limit of JavaScript code. The rest of the thread's stack is for native functions.
+/// The stack limit of JavaScript code in bytes. The rest of the thread's stack is for native
+/// functions.
 ///
 /// QuickJS treats a larger value as no limit.
 const STACK: usize = 16 << 20;
@@ -18,7 +19,7 @@ pub(super) struct Engine {
     pub(super) runtime: AsyncRuntime,
     pub(super) context: AsyncContext,
     pub(super) host: Rc<Host>,
-    /// Functions of the prelude that the event loop calls.
+    /// The JavaScript functions of the prelude that the event loop calls.
     pub(super) prelude: Persistent<Object<'static>>,
 }
 

@@ -6,13 +6,13 @@ use belljar_wire::ProgramError;
 
 use super::host::Host;
 
-/// Maximum length of a message or a stack, in bytes.
+/// The maximum length of an error message or a stack trace, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Maximum number of nested causes in a report.
+/// The maximum number of nested causes in an error report.
 const DEEPEST: usize = 5;
 
-/// Returns the report of a thrown value of any type.
+/// Returns the error report of a thrown value of any type.
 pub(super) fn from_thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> ProgramError {
     let Some(error) = value.as_object().filter(|object| object.is_error()) else {
         return non_error(ctx, value, memory);
@@ -46,7 +46,7 @@ pub(super) fn from_thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) 
     ProgramError { name: truncate(name), message: truncate(full_message), stack, line, column }
 }
 
-/// Truncates a text so that it fits into a frame.
+/// Truncates a text so that it fits into a message frame.
 fn truncate(mut text: String) -> String {
     if text.len() > LONGEST {
         text.truncate(text.floor_char_boundary(LONGEST));
@@ -63,7 +63,7 @@ fn headline(error: &Object<'_>) -> String {
     }
 }
 
-/// Returns the report of a thrown value that is not an `Error`.
+/// Returns the error report of a thrown value that is not an `Error`.
 fn non_error<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> ProgramError {
     // When memory is exhausted, QuickJS cannot create an error and throws `null`.
     if value.is_null() && peak().is_some_and(|peak| peak > memory / 4 * 3) {
@@ -100,26 +100,27 @@ fn text(object: &Object<'_>, key: &str) -> Option<String> {
     object.get::<_, Option<Coerced<String>>>(key).ok().flatten().map(|text| text.0)
 }
 
-/// Returns the frames of an error's stack.
+/// Returns the lines of an error's stack trace.
 fn frames(error: &Object<'_>) -> Vec<String> {
     let stack = text(error, "stack").unwrap_or_default();
     stack.lines().filter(|line| line.starts_with("    at ")).map(str::to_owned).collect()
 }
 
-/// Returns the line and column at the end of a frame.
+/// Returns the line and column at the end of a stack trace line.
 fn position(frame: &str) -> Option<(u32, u32)> {
     let (_, line, column) = split(frame.trim_end_matches(')'))?;
     Some((line, column))
 }
 
-/// Splits `FILE:LINE:COLUMN`.
+/// Splits a position `FILE:LINE:COLUMN` into its parts.
 fn split(text: &str) -> Option<(&str, u32, u32)> {
     let mut parts = text.rsplitn(3, ':');
     let (column, line, file) = (parts.next()?, parts.next()?, parts.next()?);
     Some((file, line.parse().ok()?, column.parse().ok()?))
 }
 
-/// Returns the frames of a stack that belong to the program, with positions in its original source.
+/// Returns the lines of a stack trace that belong to the program, with positions in its original
+/// source.
 pub(super) fn own_frames(host: &Host, stack: &str) -> String {
     let source_maps = host.source_maps.borrow();
     let mut out = String::new();
@@ -149,7 +150,7 @@ pub(super) fn location(file: &str, error: &ProgramError) -> String {
     }
 }
 
-/// Returns a report without a position.
+/// Returns an error report without a source position.
 pub(super) fn simple(name: &str, message: &str) -> ProgramError {
     ProgramError {
         name: name.to_owned(),

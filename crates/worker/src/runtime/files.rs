@@ -13,7 +13,7 @@ use rquickjs::{Ctx, Exception, FromJs, Function, Object, Result, Value};
 use super::glob;
 use super::web::Binary;
 
-/// Maximum size of a file that can be read in one call.
+/// The maximum size of a file that a program can read in one call.
 const LARGEST: u64 = 256 << 20;
 
 pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>) -> Result<()> {

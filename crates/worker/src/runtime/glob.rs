@@ -6,11 +6,11 @@ use std::path::Path;
 
 use belljar_model::glob::matches_name_with_classes;
 
-/// Maximum number of results of a search.
-const MOST: usize = 100_000;
+/// The maximum number of paths in the result of a glob search.
+const MAX_PATHS: usize = 100_000;
 
-/// Returns the paths that match a pattern, sorted. They are relative to `from` unless the pattern is
-/// absolute.
+/// Returns the paths below a directory that match a glob pattern, sorted. They are relative to
+/// `from` unless the pattern is absolute.
 pub(super) fn find(from: &Path, pattern: &str) -> Vec<String> {
     let mut found = Vec::new();
     for pattern in alternatives(pattern) {
@@ -27,7 +27,7 @@ pub(super) fn find(from: &Path, pattern: &str) -> Vec<String> {
     found
 }
 
-/// Checks whether a path matches a pattern.
+/// Returns whether a path matches a glob pattern.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let path: Vec<&str> = path.split('/').collect();
     alternatives(pattern).iter().any(|pattern| {
@@ -52,7 +52,7 @@ fn matches_parts(parts: &[&str], path: &[&str]) -> bool {
 
 fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
     let Some((&part, rest)) = parts.split_first() else { return };
-    if found.len() >= MOST {
+    if found.len() >= MAX_PATHS {
         return;
     }
     if part == "**" && !rest.is_empty() {
@@ -69,7 +69,7 @@ fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
         // Only a pattern that starts with a dot matches a hidden file.
         if !matches_parts
             || (name.starts_with('.') && !part.starts_with('.'))
-            || found.len() >= MOST
+            || found.len() >= MAX_PATHS
         {
             continue;
         }
@@ -88,14 +88,15 @@ fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
     }
 }
 
-/// Matches a name against a pattern without slashes and braces.
+/// Returns whether a file name matches a glob pattern without slashes and braces.
 fn name_matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     matches_name_with_classes(&pattern, &name)
 }
 
-/// Expands the braces of a pattern. Returns an empty list if there are too many alternatives.
+/// Returns all patterns that the braces of a glob pattern expand to. Returns an empty list if there
+/// are too many alternatives.
 fn alternatives(pattern: &str) -> Vec<String> {
     const MANY: usize = 256;
     let mut done = Vec::new();
@@ -114,7 +115,7 @@ fn alternatives(pattern: &str) -> Vec<String> {
     done
 }
 
-/// Splits a pattern at its first pair of braces: text before, alternatives, text after.
+/// Splits a glob pattern at its first pair of braces: text before, alternatives, text after.
 fn brace(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     let start = pattern.find('{')?;
     let (mut depth, mut cut, mut parts) = (0, start + 1, Vec::new());
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_the_expected_paths() {
+    fn glob_patterns_match_the_expected_paths() {
         for (pattern, path) in [
             ("*.ts", "a.ts"),
             ("src/**/*.ts", "src/a.ts"),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn find_lists_files_below_a_directory_and_does_not_follow_links() {
+    fn glob_lists_files_below_a_directory_and_does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("src/deep")).unwrap();

@@ -19,13 +19,13 @@ pub(super) struct Host {
     pub(super) alive: KeepAlive,
     pub(super) timers: RefCell<Timers>,
     pub(super) sources: RefCell<Sources>,
-    /// Source maps of the program and of every imported module, by file name.
+    /// The source maps of the program and of every imported module, by file name.
     pub(super) source_maps: RefCell<HashMap<String, SourceMap>>,
-    /// Rejected promises without a handler, and their reasons.
+    /// The rejected promises without a handler, and their reasons.
     pub(super) rejected: RefCell<Vec<(PersistentValue, PersistentValue)>>,
-    /// The object that the prelude returned.
+    /// The JavaScript object that the prelude returned.
     pub(super) prelude: RefCell<Option<Persistent<Object<'static>>>>,
-    /// Environment variables of the process, for `process.env`.
+    /// The environment variables of the process, for `process.env`.
     pub(super) env: Vec<(String, String)>,
 }
 
@@ -37,7 +37,7 @@ impl Host {
         Self { env, ..Self::default() }
     }
 
-    /// Sends a message to the host.
+    /// Sends a message of the worker to the host.
     pub(super) fn send(&self, message: &FromWorker) -> io::Result<()> {
         wire::write(&mut io::stdout().lock(), message)
     }

@@ -23,14 +23,14 @@ pub use redirect::Redirect;
 
 use pool::Pool;
 
-/// Maximum number of redirects of one request, the same as in browsers.
+/// The maximum number of redirects of one request, the same as in browsers.
 const MAX_REDIRECTS: usize = 20;
-/// Maximum number of bytes that are read from a refusal of the broker.
+/// The maximum number of bytes that are read from the broker's refusal of a request.
 const REFUSAL: usize = 64 * 1024;
-/// Timeout of a connection to the broker.
+/// The timeout of a connection to the broker.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Header that marks a response as created by the broker itself.
+/// The header that marks a response as created by the broker itself.
 const BROKER: HeaderName = HeaderName::from_static("x-belljar");
 
 /// An HTTP request.
@@ -47,16 +47,16 @@ pub struct HttpRequest {
 #[derive(Debug)]
 pub struct HttpResponse {
     pub status: StatusCode,
-    /// Reason phrase of the status line.
+    /// The reason phrase of the response's status line.
     pub reason: String,
     pub headers: HeaderMap,
-    /// URL of the request after redirects.
+    /// The URL of the response, after redirects.
     pub url: Url,
     pub redirected: bool,
     pub body: ResponseBody,
 }
 
-/// Why a request failed.
+/// The reason why an HTTP request of a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("cannot fetch {0}: only http: and https: URLs are supported")]
@@ -70,7 +70,7 @@ pub enum FetchError {
     Refused { what: String, code: String, status: u16, retry_after: Option<u32> },
     #[error("the connection to {origin} failed: {}", innermost_cause(source))]
     Broken { origin: String, source: hyper::Error },
-    #[error("{0} responded with a redirect, which this request does not allow")]
+    #[error("the server at {0} responded with a redirect, which this request does not allow")]
     Redirected(String),
     #[error("the request was redirected more than {MAX_REDIRECTS} times")]
     TooManyRedirects,
@@ -80,7 +80,7 @@ pub enum FetchError {
     BodyIsGone,
 }
 
-/// Returns the message of the innermost cause, which is the most specific one.
+/// Returns the message of an error's innermost cause, which is the most specific one.
 fn innermost_cause(error: &hyper::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
@@ -101,7 +101,7 @@ impl Client {
         Self { pool: Rc::new(Pool::new(broker)) }
     }
 
-    /// Sends a request and follows redirects.
+    /// Sends an HTTP request through the broker and follows redirects.
     ///
     /// Dropping the future or the body of the response closes the connection.
     pub async fn fetch(&self, mut request: HttpRequest) -> Result<HttpResponse, FetchError> {
@@ -156,7 +156,7 @@ impl Client {
     }
 }
 
-/// Scheme, host and port of a URL.
+/// The origin of a URL: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     text: String,
@@ -174,7 +174,7 @@ fn origin(url: &Url) -> Result<Origin, FetchError> {
     Ok(Origin { text: url.origin().ascii_serialization(), port })
 }
 
-/// Headers that only this client sets.
+/// The request headers that only this client sets, not the program.
 const CLIENT_HEADERS: [HeaderName; 9] = [
     header::HOST,
     header::CONNECTION,
@@ -217,7 +217,7 @@ fn request(
     Ok(request)
 }
 
-/// Value of the `user-agent` header.
+/// The value of the `user-agent` header.
 pub const USER_AGENT: &str = concat!("Belljar/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the error for a request that the broker refused or could not forward.

@@ -17,9 +17,9 @@ use super::{BROKER, builtin, errors, http};
 /// The modules that the host sent with the program, and redirects of loaded modules.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// Modules from the host, by exact specifier.
+    /// The modules that the host sent, by exact specifier.
     given: HashMap<String, wire::Module>,
-    /// URLs of loaded modules after redirects, by requested URL.
+    /// The final URLs of loaded modules after redirects, by requested URL.
     moved: HashMap<String, String>,
 }
 
@@ -44,7 +44,7 @@ impl Sources {
             .find(|full| self.given.contains_key(full))
     }
 
-    /// Returns the specifiers that start with this prefix, sorted.
+    /// Returns the module specifiers that start with this prefix, sorted.
     fn list(&self, kind: &str) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.given.keys().map(String::as_str).filter(|name| name.starts_with(kind)).collect();
@@ -53,7 +53,7 @@ impl Sources {
     }
 }
 
-/// The module resolver and loader of the runtime.
+/// The module resolver and loader of the JavaScript engine.
 #[derive(Clone, Debug)]
 pub(super) struct Modules(pub(super) Rc<Host>);
 
@@ -134,7 +134,7 @@ impl Modules {
         }
     }
 
-    /// Returns the source text of a module.
+    /// Returns the source text of an imported module.
     fn text(&self, name: &str) -> std::result::Result<Text, String> {
         if let Some(given) = self.0.sources.borrow().given.get(name) {
             let kind = match given.language {
@@ -159,7 +159,7 @@ impl Modules {
         Ok(Text { source: loaded.source, kind })
     }
 
-    /// Creates a module that exports the members of a built-in object.
+    /// Creates a JavaScript module that exports the members of a built-in object.
     fn built_in<'js>(&self, ctx: &Ctx<'js>, name: &str) -> Result<Module<'js, Declared>> {
         let prelude = self.0.prelude.borrow().clone();
         let prelude: Object<'js> =
@@ -179,7 +179,7 @@ impl Modules {
     }
 }
 
-/// Resolves a relative specifier against the importing module.
+/// Resolves a relative import specifier against the importing module.
 fn relative(base: &str, name: &str) -> std::result::Result<String, String> {
     let from =
         Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "file"));
@@ -330,7 +330,7 @@ fn syntax_error(ctx: &Ctx<'_>, name: &str, error: &ProgramError) -> rquickjs::Er
     Exception::throw_syntax(ctx, &message)
 }
 
-/// Resolves a built-in module for `require`.
+/// Returns the full name of a built-in module for `require`, or throws an error.
 pub(super) fn resolve_built_in(ctx: &Ctx<'_>, host: &Host, name: &str) -> Result<String> {
     builtin::resolve(name).ok_or_else(|| {
         let sources = host.sources.borrow();
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_urls_are_decoded_in_every_encoding() {
+    fn data_urls_of_modules_are_decoded_in_every_encoding() {
         let text = |address: &str| data_text(address).unwrap().source;
         assert_eq!(text("text/javascript,export%20default%201"), "export default 1");
         assert_eq!(text("text/javascript;base64,ZXhwb3J0IGRlZmF1bHQgMQ=="), "export default 1");

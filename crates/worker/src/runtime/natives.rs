@@ -94,14 +94,14 @@ fn process<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Resul
     natives.set("memory", Func::from(|| resident().unwrap_or_default()))
 }
 
-/// Returns the resident memory of the process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * 4096)
 }
 
-/// Returns the state of a promise and its value or reason, for `inspect`.
+/// Returns the state of a JavaScript promise and its value or reason, for `inspect`.
 fn promise<'js>(ctx: Ctx<'js>, promise: Promise<'js>) -> Result<Array<'js>> {
     let pair = Array::new(ctx.clone())?;
     let (kind, value) = match promise.state() {

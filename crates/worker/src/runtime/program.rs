@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use belljar_wire::Program;
 
-/// Executes the program in place of the worker. Returns only on failure.
+/// Executes a program in place of the worker; returns an exit status and message only on failure.
+/// Returns only on failure.
 ///
 /// The exit status is that of a shell: 127 for a missing program, 126 for one that cannot run.
 pub(super) fn exec(program: &Program) -> (i32, String) {
@@ -55,7 +56,7 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
     file.write_all(content.as_bytes())
 }
 
-/// Returns an anonymous file with the input of the program.
+/// Returns an unnamed file with the standard input of the program.
 fn input(text: &str) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;

@@ -23,10 +23,11 @@ use super::host::PersistentValue;
 use super::modules::Sources;
 use super::strip::{FileKind, Stripped, prepare};
 
-/// Maximum size of a result as JSON. The rest of the frame is for its header.
+/// The maximum size of a program's result as JSON, in bytes. The rest of the frame is for its
+/// header.
 const LARGEST: usize = MAX_FRAME - (1 << 20);
 
-/// Runs a program and returns its value or its error.
+/// Runs a JavaScript program and returns its value or its error.
 pub(super) async fn script(engine: &Engine, script: Script) -> ProgramResult {
     match value(engine, script).await {
         Ok(value) => ProgramResult { value, trouble: None },
@@ -59,7 +60,7 @@ async fn value(engine: &Engine, mut script: Script) -> Result<Option<Box<RawValu
 
 type Outcome = Persistent<Promise<'static>>;
 
-/// Starts the program and returns the promise of its result.
+/// Starts a JavaScript program and returns the promise of its result.
 fn start(ctx: &Ctx<'_>, engine: &Engine, script: &Script, code: &str) -> rquickjs::Result<Outcome> {
     let prelude = engine.prelude.clone().restore(ctx)?;
     let module = Module::declare(ctx.clone(), script.file.as_str(), code)?;
@@ -80,7 +81,7 @@ struct Run<'e> {
 }
 
 impl Run<'_> {
-    /// Runs a closure in the context and converts a thrown value to an error.
+    /// Runs a closure in the JavaScript context and converts a thrown value to an error.
     async fn with<T>(
         &self,
         work: impl FnOnce(&Ctx<'_>) -> rquickjs::Result<T>,
@@ -100,7 +101,7 @@ impl Run<'_> {
             .await
     }
 
-    /// Defines the globals `input`, `tools` and `apis`.
+    /// Defines the JavaScript globals `input`, `tools` and `apis` of a program.
     async fn prepare(&self, script: &Script) -> Result<(), ProgramError> {
         let engine = self.engine;
         self.with(|ctx| {
@@ -152,7 +153,8 @@ impl Run<'_> {
         .await
     }
 
-    /// Returns the clients that the program and its modules mention as `apis.NAME`.
+    /// Returns the names of the API clients that the program and its modules mention as
+    /// `apis.NAME`.
     ///
     /// Returns `None` if `apis` is used in another way, so that all clients may be needed. Clients can be
     /// large, and most programs need one or two.
@@ -213,7 +215,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs one pending job. Returns false if there is none.
+    /// Runs one pending job of the JavaScript engine; returns false if there is none. Returns false
+    /// if there is none.
     async fn step(&self) -> Result<bool, ProgramError> {
         match self.engine.runtime.execute_pending_job().await {
             Ok(more) => Ok(more),

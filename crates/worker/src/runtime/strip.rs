@@ -26,7 +26,7 @@ pub use self::source_map::SourceMap;
 use self::edits::Edits;
 use self::types::{Eraser, Symbols};
 
-/// JavaScript code and the source map to its original.
+/// The converted JavaScript code and the source map to its original.
 #[derive(Debug)]
 pub struct Stripped {
     pub code: String,
@@ -36,18 +36,18 @@ pub struct Stripped {
 /// Whether a file is the main program or an imported module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// The main program, whose result is captured.
+    /// The file is the main program, whose result is captured.
     Main,
     /// An imported module.
     Module,
 }
 
-/// Removes the types of a module.
+/// Removes the TypeScript types of a module.
 pub fn strip(source: &str, dialect: Dialect, file: &str) -> Result<Stripped, ProgramError> {
     prepare(source, dialect, file, FileKind::Module)
 }
 
-/// Converts a program or a module to JavaScript.
+/// Converts a TypeScript program or module to JavaScript and prepares it to run.
 pub fn prepare(
     source: &str,
     dialect: Dialect,

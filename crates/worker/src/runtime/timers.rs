@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Timers {
     due: BTreeMap<(Instant, u64), u32>,
     keys: HashMap<u32, (Instant, u64)>,
-    /// Timers that do not keep the program running (`unref`).
+    /// The ids of timers that do not keep the program running (`unref`).
     weak: HashSet<u32>,
     started: u64,
 }
@@ -47,7 +47,7 @@ impl Timers {
         self.keys.contains_key(&id) && !self.weak.contains(&id)
     }
 
-    /// Checks whether any timer keeps the program running.
+    /// Returns whether any timer keeps the program running.
     pub(super) fn keep_alive(&self) -> bool {
         self.keys.keys().any(|id| !self.weak.contains(id))
     }
@@ -56,7 +56,7 @@ impl Timers {
         self.due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Removes and returns the first due timer, ordered by due time and then by start.
+    /// Removes and returns the id of the first due timer, ordered by due time and then by start.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<u32> {
         let entry = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
         let id = entry.remove();

@@ -24,16 +24,16 @@ pub use binary::Binary;
 
 use super::alive::KeepAlive;
 
-/// Settings of the web platform.
+/// The settings of the web platform.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Address of the broker.
+    /// The IP address of the broker.
     pub broker: IpAddr,
-    /// Keeps the program running while a request is pending.
+    /// The counter that keeps the program running while a request is pending.
     pub alive: KeepAlive,
 }
 
-/// Defines the globals of the web platform.
+/// Defines the JavaScript globals of the web platform, such as `fetch` and `URL`.
 pub fn install<'js>(ctx: &Ctx<'js>, options: &Options) -> Result<()> {
     let natives = native(ctx)?;
     fetch::natives(ctx, &natives, options)?;
@@ -44,7 +44,7 @@ pub fn install<'js>(ctx: &Ctx<'js>, options: &Options) -> Result<()> {
     prelude.call((natives, ctx.globals()))
 }
 
-/// Evaluates the most used parts in advance, while the worker waits for a job.
+/// Evaluates the most used parts of the web platform in advance, while the worker waits for a job.
 pub fn warm(ctx: &Ctx<'_>) -> Result<()> {
     ctx.eval("void [fetch, URL, TextDecoder, AbortController, crypto]")
 }
@@ -57,7 +57,7 @@ pub fn native<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     Ok(natives)
 }
 
-/// Evaluates a part of the platform. Returns `undefined` for an unknown name.
+/// Evaluates one JavaScript part of the web platform. Returns `undefined` for an unknown name.
 fn part<'js>(ctx: Ctx<'js>, name: String) -> Result<Value<'js>> {
     let source = match name.as_str() {
         "events" => include_str!("web/events.js"),

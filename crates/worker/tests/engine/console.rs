@@ -137,7 +137,7 @@ fn console_log_prints_errors_with_stack_and_cause() {
 }
 
 #[test]
-fn output_above_the_frame_size_is_complete() {
+fn console_output_above_the_frame_size_is_sent_completely() {
     let outcome = run("for (let i = 0; i < 3; i++) console.log('é'.repeat(700_000))");
     assert_eq!(outcome.stdout.chars().count(), 3 * 700_001);
 }

@@ -16,7 +16,7 @@ fn error_position_is_in_the_original_typescript() {
 }
 
 #[test]
-fn capturing_the_result_does_not_shift_error_columns() {
+fn capturing_the_result_does_not_shift_columns_of_error_positions() {
     assert_eq!(run("const o: any = 1;  o.a.b").error().column, Some(20));
     assert_eq!(run("if (1) return null!.x;").error().column, Some(1));
     assert_eq!(run("return (undefined as any).x").error().column, Some(9));
@@ -58,7 +58,7 @@ fn thrown_values_of_any_type_are_reported() {
 }
 
 #[test]
-fn stack_of_a_custom_error_starts_where_it_was_created() {
+fn stack_trace_of_a_custom_error_starts_where_the_error_was_created() {
     let outcome = run(
         "class Own extends TypeError {\n  constructor(m: string) {\n    super(m)\n  }\n}\nclass More extends Own {}\nfunction f() {\n  throw new More('x')\n}\nf()",
     );

@@ -23,7 +23,7 @@ fn program_imports_skills_and_libraries_by_name() {
 }
 
 #[test]
-fn circular_imports_work() {
+fn modules_with_circular_imports_are_loaded() {
     let mut job = script("import { even } from 'lib:even'; even(10)");
     job.modules = vec![
         module(

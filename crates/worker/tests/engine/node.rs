@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::worker::run;
 
-/// Runs a program that checks itself with `node:assert`.
+/// Runs a JavaScript program that checks itself with `node:assert`.
 #[track_caller]
 fn check(code: &str) {
     let outcome = run(&format!("import assert from 'node:assert/strict';\n{code}\n'held'"));

@@ -45,7 +45,7 @@ fn program_job_without_input_reads_end_of_file() {
 }
 
 #[test]
-fn missing_program_exits_with_127_and_unusable_one_with_126() {
+fn program_job_exits_with_127_if_the_program_is_missing_and_126_if_it_cannot_be_executed() {
     assert_eq!(run_program(program(&["no-such-program-here"])).0, Some(127));
     assert_eq!(run_program(program(&[])).0, Some(126));
     assert_eq!(run_program(program(&["/"])).0, Some(126));

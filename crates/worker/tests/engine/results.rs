@@ -6,7 +6,7 @@ use serde_json::json;
 use super::worker::{run, run_script, script};
 
 #[test]
-fn default_export_is_the_result() {
+fn default_export_is_the_result_of_a_program() {
     assert_eq!(run("export default { answer: 6 * 7 }").value(), json!({ "answer": 42 }));
     assert_eq!(run("export default Promise.resolve(1)").value(), json!(1));
     assert_eq!(run("const x = 3; export { x as default }").value(), json!(3));
@@ -24,7 +24,7 @@ fn default_export_function_is_called_with_the_input() {
 }
 
 #[test]
-fn top_level_return_is_the_result() {
+fn top_level_return_is_the_result_of_a_program() {
     assert_eq!(run("const x: number = 1\nif (x) return { x }\nthrow 1").value(), json!({ "x": 1 }));
     assert_eq!(run("return await Promise.resolve([1 as number])").value(), json!([1]));
     let late = "const a = 1; import path from 'node:path'; return path.join('a', 'b') + a // end";
@@ -33,7 +33,7 @@ fn top_level_return_is_the_result() {
 }
 
 #[test]
-fn last_expression_is_the_result() {
+fn last_expression_is_the_result_of_a_program() {
     for (code, value) in [
         ("1 + 1", json!(2)),
         ("const x = 2; x", json!(2)),
@@ -53,7 +53,7 @@ fn last_expression_is_the_result() {
 }
 
 #[test]
-fn result_converts_values_that_json_lacks() {
+fn program_result_converts_values_that_json_lacks() {
     let value = run(
         "const loop: any = { name: 'loop' }; loop.self = loop; const shared = { s: 1 };
         ({ big: 10n ** 20n, map: new Map([['a', 1]]), pairs: new Map([[{}, 1]]), set: new Set([1, 2]),
@@ -98,12 +98,12 @@ fn process_exit_ends_the_program_without_a_result() {
 }
 
 #[test]
-fn result_above_the_frame_size_is_an_error() {
+fn program_result_above_the_frame_size_is_an_error() {
     assert!(run("'x'.repeat(33 << 20)").error().message.contains("write it to a file"));
 }
 
 #[test]
-fn module_exports_is_the_result() {
+fn module_exports_is_the_result_of_a_program() {
     assert_eq!(run("module.exports = { a: 1 }").value(), json!({ "a": 1 }));
     assert_eq!(run("if (require.main === module) console.log('main')").stdout, "main\n");
 }

@@ -12,7 +12,7 @@ fn program_ends_after_its_timers_fired() {
 }
 
 #[test]
-fn timers_fire_in_order_after_microtasks() {
+fn timers_fire_in_order_of_time_after_microtasks() {
     let outcome = run(
         "setTimeout((x: number) => console.log('b', x), 2, 7); setTimeout(() => console.log('a'), 1);
          setImmediate(() => console.log('now')); Promise.resolve().then(() => console.log('then'));
@@ -29,7 +29,7 @@ fn interval_repeats_until_it_is_cleared() {
 }
 
 #[test]
-fn unreferenced_timer_does_not_delay_the_end() {
+fn unreferenced_timer_does_not_delay_the_end_of_a_program() {
     assert_eq!(run("setTimeout(() => console.log('no'), 60_000).unref(); 1").value(), json!(1));
 }
 
@@ -53,7 +53,7 @@ fn unhandled_rejection_fails_the_program() {
 }
 
 #[test]
-fn rejection_that_is_handled_later_is_no_error() {
+fn promise_rejection_that_is_handled_later_is_not_an_error() {
     let code = "const p = Promise.reject(new Error('x')); const q = (async () => { try { await p } catch { return 'caught' } })(); await q";
     assert_eq!(run(code).value(), json!("caught"));
     assert_eq!(

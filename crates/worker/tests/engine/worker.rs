@@ -12,7 +12,7 @@ use belljar_wire::{
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A tool of a test: returns the result for an input.
+/// A tool that a test provides: a function from the input to the result.
 pub(crate) type Tool = fn(&Value) -> Result<Value, String>;
 
 /// The output and the result of a program.
@@ -24,7 +24,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the value of the program, or `null` if it has none.
+    /// Returns the result value of the program, or `null` if it has none.
     #[track_caller]
     pub(crate) fn value(&self) -> Value {
         assert!(self.done.trouble.is_none(), "{self:?}");
@@ -113,7 +113,7 @@ impl Worker {
         wire::write(self.input.as_mut().unwrap(), message).unwrap();
     }
 
-    /// Closes the input of the worker.
+    /// Closes the standard input of the worker.
     pub(crate) fn close_input(&mut self) {
         drop(self.input.take());
     }

@@ -96,7 +96,7 @@ fn bridge_keeps_and_closes_the_session() {
     }
 }
 
-/// Sends each line after the response to the request before it.
+/// Sends each line to the bridge after the response to the request before it.
 fn converse(
     bridge: &HttpServerJob,
     client: tokio::io::DuplexStream,

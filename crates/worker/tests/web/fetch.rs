@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::page::{check, evaluate, run};
 
-/// Starts a server that returns each request.
+/// Starts an HTTP server that returns each request as JSON, and returns it with its URL.
 fn echo() -> (Upstream, String) {
     serve(|request| {
         Reply::new(200, request.to_json().to_string()).header("content-type", "application/json")
@@ -48,7 +48,7 @@ fn fetch_sends_the_request_to_the_broker_in_absolute_form() {
 }
 
 #[test]
-fn response_has_status_headers_and_url() {
+fn fetch_response_has_status_headers_and_url() {
     let (_upstream, url) = serve(|_| {
         Reply::new(404, "gone").header("x-a", "1").header("x-a", "2").header("set-cookie", "s")
     });
@@ -283,7 +283,7 @@ fn response_body_can_be_read_in_chunks_and_completely() {
 }
 
 #[test]
-fn abort_stops_the_request_and_the_body() {
+fn abort_signal_stops_the_request_and_the_body() {
     let (_upstream, url) = serve(|request| match request.path.as_str() {
         "/never" => Reply {
             chunks: vec![b"one".to_vec(), b"two".to_vec()],
@@ -326,7 +326,7 @@ fn abort_stops_the_request_and_the_body() {
 }
 
 #[test]
-fn responses_without_a_body_are_empty() {
+fn fetch_returns_an_empty_body_for_responses_without_a_body() {
     let (_upstream, url) = serve(|request| match request.path.as_str() {
         "/204" => Reply { chunks: Vec::new(), ..Reply::new(204, "") },
         _ => Reply::new(200, "body"),
@@ -352,7 +352,7 @@ fn responses_without_a_body_are_empty() {
 }
 
 #[test]
-fn concurrent_requests_get_their_own_responses() {
+fn concurrent_fetch_requests_get_their_own_responses() {
     let (_upstream, url) = serve(|request| Reply::new(200, request.path.clone()));
     let given = evaluate(&format!(
         "const all = await Promise.all(Array.from({{length: 40}}, (_, i) => fetch('{url}/' + i).then((r) => r.text()))); return all.every((it, i) => it === '/' + i)"
@@ -361,7 +361,7 @@ fn concurrent_requests_get_their_own_responses() {
 }
 
 #[test]
-fn unread_responses_are_closed() {
+fn fetch_closes_responses_that_are_not_read() {
     let wire = belljar_testkit::Wire::plain(|request| {
         let is_last = request.starts_with(b"GET https://api.example.com:")
             && request.windows(5).any(|it| it == b"/last");

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::page;
 
-/// Minimum number of cases, so that the test fails if the cases are not read.
+/// The minimum number of compared cases, so that the test fails if the cases are not read.
 const CASES: usize = 770;
 
 #[test]
-fn runtime_gives_the_same_results_as_deno() {
+fn worker_runtime_gives_the_same_results_as_deno() {
     let cases = include_str!("cases.js");
     let ours = page::evaluate(&format!("{cases}\nreturn answers"));
     let sources = page::evaluate(&format!(

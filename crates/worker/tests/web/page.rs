@@ -7,7 +7,8 @@ use belljar_worker::runtime::web::{self, Options};
 use rquickjs::{AsyncContext, AsyncRuntime, CatchResultExt as _, Promise};
 use serde_json::Value;
 
-/// Runs the body of an async function. Returns its result as JSON, or the thrown error.
+/// Runs the body of an async JavaScript function and returns its value or its error. Returns its
+/// result as JSON, or the thrown error.
 pub(crate) fn run(body: &str) -> Result<Value, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let actual = runtime.block_on(async {
@@ -37,13 +38,14 @@ pub(crate) fn run(body: &str) -> Result<Value, String> {
     }
 }
 
-/// Runs the body of an async function that must not throw.
+/// Runs the body of an async JavaScript function that must not throw.
 #[track_caller]
 pub(crate) fn evaluate(body: &str) -> Value {
     run(body).unwrap_or_else(|error| panic!("{error}\nin: {body}"))
 }
 
-/// Checks that each expression has the expected JSON. `!Name: …` is the start of an expected error.
+/// Checks that each JavaScript expression has the expected value as JSON. `!Name: …` is the start
+/// of an expected error.
 #[track_caller]
 pub(crate) fn check(cases: &[(&str, &str)]) {
     let list: Vec<String> = cases

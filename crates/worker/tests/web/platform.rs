@@ -3,7 +3,7 @@
 use super::page::{check, evaluate};
 
 #[test]
-fn globals_exist_and_are_evaluated_on_first_use() {
+fn web_platform_globals_are_evaluated_on_first_use() {
     let names = evaluate(
         "const names = ['Event','CustomEvent','EventTarget','AbortController','AbortSignal','DOMException','ReadableStream',\
          'WritableStream','TransformStream','TextDecoderStream','TextEncoderStream','Headers','fetch','Request','Response','Blob',\
@@ -17,7 +17,7 @@ fn globals_exist_and_are_evaluated_on_first_use() {
 }
 
 #[test]
-fn headers_are_sorted_combined_and_validated() {
+fn fetch_headers_are_sorted_combined_and_validated() {
     check(&[
         (
             "[...new Headers({b: '2', A: '1', 'set-cookie': 'x'})]",
@@ -145,7 +145,7 @@ fn form_data_survives_a_round_trip_through_a_body() {
 }
 
 #[test]
-fn streams_can_be_read_written_and_piped() {
+fn web_streams_can_be_read_written_and_piped() {
     check(&[
         (
             "(async () => { const out = []; for await (const it of ReadableStream.from([1, 2, 3])) out.push(it); return out })()",
@@ -333,7 +333,7 @@ fn structured_clone_copies_cycles_and_refuses_functions() {
 }
 
 #[test]
-fn missing_features_name_an_alternative() {
+fn errors_about_missing_web_features_name_an_alternative() {
     check(&[
         ("new WebSocket('ws://x')", "!TypeError: WebSocket is not available here: use `fetch`"),
         (

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::MESSAGE;
 
-/// Default delay before a stream is resumed.
+/// The default delay before an interrupted event stream is resumed.
 const RETRY: Duration = Duration::from_secs(1);
-/// Maximum delay that a server can request.
+/// The maximum delay before a reconnect that a server can request.
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// Parser state of one event stream. It continues across reconnects.
+/// The parser of one stream of server-sent events. It continues across reconnects.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     line: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Parses bytes and returns the data of each completed event.
+    /// Parses bytes of the event stream and returns the data of each completed event.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
         for byte in bytes {
@@ -68,12 +68,12 @@ impl Events {
         None
     }
 
-    /// Returns the id of the last event, from which the stream can be resumed.
+    /// Returns the id of the last event, from which the event stream can be resumed.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// Returns the delay before a reconnect.
+    /// Returns the delay before the event stream is resumed.
     pub(super) fn retry(&self) -> Duration {
         self.retry.unwrap_or(RETRY)
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_parsed_wherever_the_input_is_split() {
+    fn server_sent_events_are_parsed_wherever_the_input_is_split() {
         let text = b": hi\ndata: one\r\ndata:two\n\nid: 7\nretry: 5\ndata\n\nevent: x\rdata: {\"a\":1}\r\r";
         for at in 0..=text.len() {
             let mut events = Events::default();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn event_above_the_size_limit_is_refused() {
+    fn server_sent_event_above_the_size_limit_is_refused() {
         let mut events = Events::default();
         let piece = [b'x'; 65536];
         let refused = (0..=MESSAGE / piece.len()).map(|_| events.push(&piece)).find(Result::is_err);

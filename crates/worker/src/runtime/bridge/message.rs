@@ -28,23 +28,23 @@ impl Message {
         list.unwrap_or(std::slice::from_ref(&self.value)).iter()
     }
 
-    /// Checks that every message is JSON-RPC.
+    /// Returns whether every message of the batch is JSON-RPC.
     pub(super) fn is_rpc(&self) -> bool {
         self.each().next().is_some() && self.each().all(|it| it.get("jsonrpc").is_some())
     }
 
-    /// Checks whether any message expects a response.
+    /// Returns whether any message of the batch expects a response.
     pub(super) fn is_request(&self) -> bool {
         !self.ids().is_empty()
     }
 
-    /// Returns the ids of all requests, as JSON text.
+    /// Returns the ids of all requests in the batch, as JSON text.
     pub(super) fn ids(&self) -> BTreeMap<String, ()> {
         let requests = self.each().filter(|it| it.get("method").is_some());
         requests.filter_map(|it| Some((it.get("id")?.to_string(), ()))).collect()
     }
 
-    /// Returns the id of the request that this message is the response to.
+    /// Returns the id of the request that this JSON-RPC message answers.
     pub(super) fn response_to(&self) -> Option<String> {
         let is_response = self.value.get("result").is_some() || self.value.get("error").is_some();
         is_response.then(|| self.value.get("id").map(Value::to_string)).flatten()
@@ -72,7 +72,7 @@ impl Message {
         }
     }
 
-    /// Returns the protocol version in the response to `initialize`.
+    /// Returns the protocol version that the server chose in the response to `initialize`.
     pub(super) fn negotiated(&self) -> Option<&str> {
         self.value.get("result")?.get("protocolVersion")?.as_str()
     }

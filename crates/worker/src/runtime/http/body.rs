@@ -17,13 +17,13 @@ use super::pool::Lease;
 pub enum RequestBody {
     None,
     Whole(Option<Bytes>),
-    /// A stream whose chunks come from a [`Sender`].
+    /// The request body is a stream whose chunks come from a [`Sender`].
     Stream(mpsc::Receiver<Result<Bytes, BodyError>>, Sent),
-    /// A stream that was already sent and cannot be sent again.
+    /// The request body was a stream that is already sent and cannot be sent again.
     Gone,
 }
 
-/// Records whether a stream was sent completely.
+/// Whether the stream of a request body was sent completely.
 #[derive(Debug, Clone, Default)]
 pub struct Sent(Arc<AtomicBool>);
 
@@ -38,10 +38,10 @@ impl Sent {
 #[error("the stream of the request body failed: {0}")]
 pub struct BodyError(pub String);
 
-/// Sends the chunks of [`RequestBody::Stream`].
+/// The channel that sends the chunks of [`RequestBody::Stream`].
 pub type Sender = mpsc::Sender<Result<Bytes, BodyError>>;
 
-/// Returns a sender and the request body that it feeds. At most one chunk is buffered.
+/// Returns a streamed request body and the sender of its chunks. At most one chunk is buffered.
 pub fn stream() -> (Sender, RequestBody) {
     let (sender, receiver) = mpsc::channel(1);
     (sender, RequestBody::Stream(receiver, Sent::default()))
@@ -52,7 +52,7 @@ impl RequestBody {
         Self::Whole(Some(bytes.into()))
     }
 
-    /// Returns a copy for a redirect or a retry, or `Gone` for a stream.
+    /// Returns a copy of the request body for a redirect or a retry, or `Gone` for a stream.
     pub(super) fn again(&self) -> Self {
         match self {
             Self::None => Self::None,
@@ -61,7 +61,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns the length of the body, or `None` for a stream.
+    /// Returns the length of the request body, or `None` for a stream.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::None | Self::Gone => Some(0),
@@ -70,7 +70,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns the completion state of a stream, or `None` for other bodies.
+    /// Returns whether a streamed request body was sent, or `None` for other bodies.
     pub(super) fn sent(&self) -> Option<Sent> {
         match self {
             Self::Stream(_, sent) => Some(sent.clone()),
@@ -121,7 +121,7 @@ impl ResponseBody {
         Self { body, lease: Some(lease) }
     }
 
-    /// Returns the next chunk, or `None` at the end.
+    /// Returns the next chunk of the response body, or `None` at its end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         loop {
             match self.body.frame().await {

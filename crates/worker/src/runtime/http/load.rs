@@ -9,9 +9,9 @@ use url::Url;
 
 use super::{Client, HttpRequest, HttpResponse, Redirect, RequestBody};
 
-/// Maximum size of a module in bytes.
+/// The maximum size of a loaded module in bytes.
 const MAX_MODULE: usize = 8 << 20;
-/// Timeout for loading a module.
+/// The timeout for loading a module over HTTP.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The source text of a loaded module.
@@ -23,7 +23,7 @@ pub struct LoadedModule {
     pub source: String,
 }
 
-/// The language of a module.
+/// The language of a loaded module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleKind {
     JavaScript,
@@ -31,7 +31,7 @@ pub enum ModuleKind {
     Json,
 }
 
-/// Loads a module and blocks until it is complete.
+/// Loads a JavaScript module over HTTP and blocks until it is complete.
 ///
 /// The request runs on its own thread, because the module loader of QuickJS is synchronous.
 pub fn load(broker: IpAddr, url: &str) -> Result<LoadedModule, String> {
@@ -78,7 +78,7 @@ async fn get(broker: IpAddr, url: Url) -> Result<LoadedModule, String> {
     Ok(LoadedModule { url: response.url.into(), kind, source })
 }
 
-/// Returns the language of a module by its content type, or by its file extension.
+/// Returns the language of a loaded module by its content type, or by its file extension.
 fn kind(response: &HttpResponse) -> Result<ModuleKind, String> {
     let path = response.url.path();
     let content_type =

@@ -16,11 +16,12 @@ use tokio::time::timeout;
 use super::body::Sent;
 use super::{CONNECT_TIMEOUT, FetchError, Origin, RequestBody};
 
-/// Maximum number of idle connections per origin. The broker accepts 512 for the whole box.
+/// The maximum number of idle HTTP connections per origin. The broker accepts 512 for the whole
+/// box.
 const IDLE: usize = 8;
-/// Number of scheduler yields in which an idle connection must become ready.
+/// The number of scheduler yields in which an idle connection must become ready.
 const TURNS: usize = 4;
-/// Maximum size of the response headers.
+/// The maximum size of the response headers in bytes.
 const HEAD: usize = 256 * 1024;
 
 #[derive(Debug)]
@@ -38,7 +39,8 @@ struct Connection {
     _task: ConnectionTask,
 }
 
-/// The task of a connection. Dropping it closes the connection.
+/// The background task of an HTTP connection; dropping it aborts the task. Dropping it closes the
+/// connection.
 #[derive(Debug)]
 struct ConnectionTask(AbortHandle);
 
@@ -58,7 +60,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Returns the connection to the pool after its response was read completely.
+    /// Puts the connection back into the pool after its response was read completely.
     ///
     /// If the request body is still being sent, the connection is closed instead.
     pub(super) fn release(self) {
@@ -79,7 +81,7 @@ impl Pool {
         Self { broker, idle: Rc::default() }
     }
 
-    /// Sends a request over an idle connection or a new one.
+    /// Sends an HTTP request over an idle connection or a new one.
     ///
     /// If the server closed an idle connection, the request is sent again where that is safe.
     pub(super) async fn send(
@@ -108,7 +110,7 @@ impl Pool {
         Ok((response, self.lease(connection, origin, sent)))
     }
 
-    /// Takes an idle connection that is ready.
+    /// Removes an idle connection that is ready from the pool.
     async fn take(&self, origin: &Origin) -> Option<Connection> {
         loop {
             let connection = self.idle.borrow_mut().get_mut(origin)?.pop()?;

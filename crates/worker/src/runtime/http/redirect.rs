@@ -6,11 +6,11 @@ use url::Url;
 
 use super::{FetchError, HttpRequest, HttpResponse, RequestBody};
 
-/// How a request handles a redirect.
+/// How an HTTP request handles a redirect, as in `fetch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redirect {
     Follow,
-    /// Return the redirect as the response.
+    /// The redirect is returned as the response.
     Manual,
     /// Fail with an error.
     Error,
@@ -20,10 +20,10 @@ pub(super) fn is_redirect(response: &HttpResponse) -> bool {
     matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-/// Headers that must not be sent to another origin.
+/// The headers with credentials, which must not be sent to another origin.
 const PRIVATE: [HeaderName; 4] =
     [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE, header::HOST];
-/// Headers that describe a body, removed when the body is dropped.
+/// The headers that describe a request body, removed when a redirect drops the body.
 const BODY_HEADERS: [HeaderName; 5] = [
     header::CONTENT_ENCODING,
     header::CONTENT_LANGUAGE,
@@ -32,7 +32,8 @@ const BODY_HEADERS: [HeaderName; 5] = [
     header::CONTENT_LENGTH,
 ];
 
-/// Changes a request to follow a redirect. Returns false if the response has no `location`.
+/// Changes an HTTP request so that it follows a redirect. Returns false if the response has no
+/// `location`.
 pub(super) fn follow(
     request: &mut HttpRequest,
     response: &HttpResponse,

@@ -2,7 +2,7 @@
 
 use oxc::span::Span;
 
-/// Inserted text: offset in the original and length of each insertion.
+/// The insertions into a source text: offset in the original and length of each.
 pub(super) type Insertions = Vec<(u32, u32)>;
 
 /// A set of edits of one source text.
@@ -10,7 +10,7 @@ pub(super) type Insertions = Vec<(u32, u32)>;
 pub(super) struct Edits<'s> {
     source: &'s str,
     blanks: Vec<Span>,
-    /// Replacements of single characters.
+    /// The replacements of single characters: offset and new character.
     letters: Vec<(u32, u8)>,
     inserts: Vec<(u32, String)>,
 }
@@ -20,24 +20,25 @@ impl<'s> Edits<'s> {
         Self { source, blanks: Vec::new(), letters: Vec::new(), inserts: Vec::new() }
     }
 
-    /// Replaces a range with spaces and keeps its line breaks.
+    /// Adds an edit that replaces a range with spaces and keeps its line breaks.
     pub(super) fn blank(&mut self, start: u32, end: u32) {
         if start < end {
             self.blanks.push(Span::new(start, end));
         }
     }
 
-    /// Replaces one ASCII character, for example in a blanked range.
+    /// Adds an edit that replaces one ASCII character, for example in a blanked range.
     pub(super) fn letter(&mut self, at: u32, letter: u8) {
         self.letters.push((at, letter));
     }
 
-    /// Inserts text without line breaks. Insertions at one offset keep the order of the calls.
+    /// Adds an edit that inserts text without line breaks. Insertions at one offset keep the order
+    /// of the calls.
     pub(super) fn insert(&mut self, at: u32, text: impl Into<String>) {
         self.inserts.push((at, text.into()));
     }
 
-    /// Applies all edits and returns the new text and its insertions.
+    /// Applies all edits to the source text and returns the new text and its insertions.
     pub(super) fn apply(mut self) -> (String, Insertions) {
         let mut bytes = self.source.as_bytes().to_vec();
         for span in &self.blanks {
@@ -70,7 +71,7 @@ impl<'s> Edits<'s> {
     }
 }
 
-/// Converts an offset of the parser to an index.
+/// Converts a byte offset of the parser to an index.
 pub(super) fn index(at: u32) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }

@@ -16,7 +16,7 @@ use super::edits::Edits;
 use super::result;
 use super::types::Symbols;
 
-/// Checks whether a symbol table is needed to decide which imports and exports are types.
+/// Returns whether a symbol table is needed to decide which imports and exports are types.
 pub(super) fn needs_symbols(program: &Program<'_>) -> bool {
     program.body.iter().any(|statement| match statement {
         Statement::ImportDeclaration(import) => {
@@ -29,7 +29,7 @@ pub(super) fn needs_symbols(program: &Program<'_>) -> bool {
     })
 }
 
-/// Checks whether a statement exports a default value.
+/// Returns whether a statement exports a default value.
 pub(super) fn has_default(statement: &Statement<'_>) -> bool {
     let named = |specifiers: &[ExportSpecifier<'_>]| {
         specifiers.iter().any(|specifier| {
@@ -44,7 +44,7 @@ pub(super) fn has_default(statement: &Statement<'_>) -> bool {
     }
 }
 
-/// Checks whether a statement is an export.
+/// Returns whether a statement is an export.
 pub(super) fn is_export(statement: &Statement<'_>) -> bool {
     matches!(
         statement,
@@ -57,7 +57,7 @@ pub(super) fn is_export(statement: &Statement<'_>) -> bool {
 }
 
 impl Symbols<'_> {
-    /// Checks whether an imported name is used as a value.
+    /// Returns whether an imported name is used as a value.
     fn used(&self, symbol: Option<SymbolId>) -> bool {
         let (Some(scoping), Some(symbol)) = (self.scoping, symbol) else { return true };
         scoping.get_resolved_references(symbol).any(|reference| {
@@ -75,7 +75,7 @@ impl Symbols<'_> {
         !typed && self.used(specifier.local().symbol_id.get())
     }
 
-    /// Checks whether an import contains any values.
+    /// Returns whether an import contains any values besides types.
     pub(super) fn imports(&self, import: &ImportDeclaration<'_>) -> bool {
         !import.import_kind.is_type()
             && import.specifiers.as_ref().is_none_or(|specifiers| {
@@ -83,7 +83,7 @@ impl Symbols<'_> {
             })
     }
 
-    /// Checks whether an exported name can be a value.
+    /// Returns whether an exported name can be a value and not only a type.
     pub(super) fn is_value(&self, name: &ModuleExportName<'_>) -> bool {
         let (Some(scoping), ModuleExportName::IdentifierReference(name)) = (self.scoping, name)
         else {
@@ -150,7 +150,7 @@ pub(super) fn erase_import_types(
     erase_members(named.iter().map(|s| (s.span(), symbols.keeps_import(s))), source, edits);
 }
 
-/// Erases list members that are not kept, each with the comma after it.
+/// Erases the import or export names that are not kept, each with the comma after it.
 pub(super) fn erase_members(
     members: impl Iterator<Item = (Span, bool)>,
     source: &str,
@@ -168,7 +168,7 @@ fn find(source: &str, from: u32, letter: char) -> Option<u32> {
     next(source, from).filter(|&(_, found)| found == letter).map(|(at, _)| at)
 }
 
-/// Returns the next character outside whitespace and comments, with its offset.
+/// Returns the next character of the source outside whitespace and comments, with its offset.
 pub(super) fn next(source: &str, from: u32) -> Option<(u32, char)> {
     let mut at = super::edits::index(from);
     loop {

@@ -8,7 +8,7 @@ use belljar_wire::ProgramError;
 
 use super::source_map;
 
-/// A syntax error or an unsupported construct.
+/// A syntax error or an unsupported construct of a program, with its position.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: u32,
@@ -37,7 +37,7 @@ impl Fault {
     }
 }
 
-/// Returns the first error of the parser.
+/// Returns the first error that the parser reported.
 pub(super) fn first(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
     found.errors().next().map_or_else(
         || {
@@ -48,7 +48,8 @@ pub(super) fn first(found: &Diagnostics, source: &str, file: &str) -> ProgramErr
     )
 }
 
-/// Returns the first error of TypeScript code. Code that is valid with JSX gets a hint about JSX.
+/// Returns the first error that the parser reported for TypeScript code. Code that is valid with
+/// JSX gets a hint about JSX.
 pub(super) fn first_of_typescript(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
     let arena = Allocator::default();
     let kind = SourceType::tsx().with_module(true);

@@ -14,7 +14,7 @@ use super::edits::Edits;
 use super::source_map::{Lowered, SourceMap};
 use super::{FileKind, Stripped, fault, parse, result};
 
-/// Compiles TypeScript to JavaScript.
+/// Compiles TypeScript with constructs that cannot be erased, such as enums, to JavaScript.
 pub(super) fn lower(source: &str, file: &str, kind: FileKind) -> Result<Stripped, ProgramError> {
     let arena = Allocator::default();
     let mut parsed = parse(&arena, source, SourceType::ts().with_module(true));

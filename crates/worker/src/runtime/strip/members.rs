@@ -9,7 +9,7 @@ use super::edits::index;
 use super::exports::next;
 use super::types::Eraser;
 
-/// TypeScript modifiers of class members.
+/// The TypeScript modifiers of class members.
 const MODIFIERS: [&str; 7] =
     ["public", "private", "protected", "readonly", "override", "abstract", "declare"];
 
@@ -105,7 +105,8 @@ impl Eraser<'_, '_> {
         bracket.map_or(end, |(at, _)| at + 1)
     }
 
-    /// Erases the modifiers before a name. `open` means that the field before has no semicolon.
+    /// Erases the TypeScript modifiers before the name of a class member. `open` means that the
+    /// field before has no semicolon.
     fn modifiers(&mut self, start: u32, end: u32, open: bool) {
         let mut first = true;
         for word in words(self.source, start, end) {
@@ -120,7 +121,7 @@ impl Eraser<'_, '_> {
     }
 }
 
-/// Checks whether a field has a type annotation, `?` or `!`.
+/// Returns whether a class field has a type annotation, `?` or `!`.
 fn is_marked(field: &PropertyDefinition<'_>) -> bool {
     field.type_annotation.is_some() || field.optional || field.definite
 }
@@ -142,7 +143,7 @@ fn is_erased(element: &ClassElement<'_>) -> bool {
     }
 }
 
-/// Returns the words of a range, without those in comments.
+/// Returns the words of a source range, without those in comments.
 fn words(source: &str, start: u32, end: u32) -> Vec<Span> {
     let mut found = Vec::new();
     let mut at = start;

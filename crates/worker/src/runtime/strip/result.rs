@@ -22,7 +22,7 @@ use super::types::Symbols;
 
 const CAPTURE: &str = "import.meta.result=";
 
-/// Inserts the code that captures the result.
+/// Inserts the code that captures the result of the program.
 ///
 /// Returns the end of the captured expression, where no semicolon can be inserted.
 pub(super) fn capture(
@@ -75,7 +75,7 @@ fn wrap(program: &Program<'_>, edits: &mut Edits<'_>, types: Option<&Symbols<'_>
     edits.insert(program.span.end, "\n})()");
 }
 
-/// Returns the text of a statement on one line, without comments.
+/// Returns the source of a statement on one line, without comments.
 fn on_one_line(program: &Program<'_>, span: Span) -> String {
     let mut text = program
         .source_text
@@ -114,7 +114,7 @@ fn last_expression(program: &Program<'_>, types: Option<&Symbols<'_>>) -> Option
     program.directives.last().map(|directive| directive.expression.span)
 }
 
-/// Returns the first `return` outside any function.
+/// Returns the first `return` of the program outside any function.
 fn top_level_return(program: &Program<'_>) -> Option<Span> {
     if !program.source_text.contains("return") {
         return None;
@@ -140,7 +140,7 @@ impl<'a> Visit<'a> for ReturnFinder {
     fn visit_class(&mut self, _: &Class<'a>) {}
 }
 
-/// Checks whether a default export is a value and not a type.
+/// Returns whether a default export is a value and not a type.
 pub(super) fn is_value(kind: &ExportDefaultDeclarationKind<'_>) -> bool {
     !matches!(kind, ExportDefaultDeclarationKind::TSInterfaceDeclaration(_))
 }

@@ -12,7 +12,7 @@ pub struct SourceMap {
     lowered: Option<Lowered>,
 }
 
-/// Code that was rewritten, with pairs of new and original positions.
+/// JavaScript code that was rewritten, with pairs of new and original positions.
 ///
 /// The pairs are sorted. Lines and columns count from zero, columns in UTF-16 code units.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl SourceMap {
     }
 }
 
-/// Returns the line and column of an offset, counted from one.
+/// Returns the line and column of a byte offset, counted from one.
 pub(super) fn position(source: &str, offset: u32) -> (u32, u32) {
     let before = source.get(..index(offset)).unwrap_or(source);
     let line = before.bytes().filter(|&byte| byte == b'\n').count();
@@ -66,7 +66,7 @@ pub(super) fn line_text(source: &str, line: u32) -> Option<&str> {
     source.lines().nth(index(line.checked_sub(1)?))
 }
 
-/// Returns the byte column before insertions, counted from zero.
+/// Returns the original byte column of a position, without inserted text, counted from zero.
 fn remove_insertions(before: &str, insertions: &Insertions, line: u32, column: u32) -> u32 {
     let mut column = column.saturating_sub(1);
     if insertions.is_empty() {
@@ -92,7 +92,7 @@ fn start_of(source: &str, line: u32) -> Option<u32> {
     u32::try_from(start).ok()
 }
 
-/// Converts a byte column to UTF-16 code units.
+/// Converts a byte column to a column in UTF-16 code units.
 fn utf16_column(source: &str, line: u32, column: u32) -> u32 {
     let Some(text) = line_text(source, line) else { return column };
     let end = text.floor_char_boundary(index(column).min(text.len()));

@@ -19,14 +19,14 @@ use super::edits::{Edits, index};
 use super::exports;
 use super::fault::Fault;
 
-/// The symbol table of a program, or nothing if it is not needed.
+/// The symbol table of a program, if it is needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbols<'s> {
     pub(super) scoping: Option<&'s Scoping>,
 }
 
 impl Symbols<'_> {
-    /// Checks whether a statement consists only of types.
+    /// Returns whether a statement consists only of types.
     pub(super) fn is_erased(&self, statement: &Statement<'_>) -> bool {
         match statement {
             Statement::ImportDeclaration(import) => !self.imports(import),
@@ -90,16 +90,16 @@ fn has_values(body: &TSNamespaceDeclarationBody<'_>) -> bool {
     }
 }
 
-/// Visitor that erases the types of a program.
+/// A visitor that erases the TypeScript types of a program.
 pub(super) struct Eraser<'e, 's> {
     pub(super) source: &'s str,
     pub(super) edits: &'e mut Edits<'s>,
     symbols: Symbols<'e>,
-    /// End offsets of statements without a semicolon.
+    /// The end offsets of statements without a semicolon.
     pub(super) open: HashSet<u32>,
-    /// End of the captured result, where no semicolon can be inserted.
+    /// The end of the captured result, where no semicolon can be inserted.
     result_end: Option<u32>,
-    /// Whether the program contains syntax that cannot be erased.
+    /// Whether the program contains TypeScript syntax that cannot be erased.
     pub(super) lower: bool,
     pub(super) fault: Option<Fault>,
 }
@@ -136,7 +136,7 @@ impl<'e, 's> Eraser<'e, 's> {
         self.edits.blank(span.start, span.end);
     }
 
-    /// Erases `?`, `!` or `: T` after a name.
+    /// Erases `?`, `!` or a type annotation after a name.
     fn blank_type(&mut self, from: u32, marked: bool, annotation: Option<&TSTypeAnnotation<'_>>) {
         if let Some(annotation) = annotation {
             self.edits.blank(from, annotation.span.end);
@@ -157,7 +157,8 @@ impl<'e, 's> Eraser<'e, 's> {
         }
     }
 
-    /// Erases the type of `x as T`. Without a semicolon, the next line must not continue the statement.
+    /// Erases the type after an expression, as in `x as T`. Without a semicolon, the next line must
+    /// not continue the statement.
     fn blank_after(&mut self, inner: Span, whole: Span) {
         self.edits.blank(inner.end, whole.end);
         if self.open.contains(&whole.end)
@@ -168,7 +169,7 @@ impl<'e, 's> Eraser<'e, 's> {
         }
     }
 
-    /// Checks whether the next line could continue a statement.
+    /// Returns whether the next line could continue a statement without a semicolon.
     fn stays_open(&self, statement: &Statement<'_>) -> bool {
         match statement {
             Statement::IfStatement(it) => {

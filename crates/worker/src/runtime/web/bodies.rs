@@ -8,19 +8,19 @@ use tokio::sync::Notify;
 
 use crate::runtime::http::{self, RequestBody, ResponseBody, Sender};
 
-/// The open exchanges and their bodies.
+/// The open HTTP exchanges and their bodies.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     last: Cell<u32>,
     incoming: RefCell<HashMap<u32, ResponseBody>>,
-    /// Bodies of requests that are not sent yet.
+    /// The bodies of HTTP requests that are not sent yet.
     outgoing: RefCell<HashMap<u32, RequestBody>>,
     senders: RefCell<HashMap<u32, Sender>>,
     ends: RefCell<HashMap<u32, Rc<Notify>>>,
 }
 
 impl Bodies {
-    /// Opens an exchange and returns its id.
+    /// Opens an HTTP exchange (a request and its response) and returns its id.
     pub(super) fn open(&self) -> u32 {
         let id = self.last.get().wrapping_add(1);
         self.last.set(id);
@@ -28,7 +28,7 @@ impl Bodies {
         id
     }
 
-    /// Returns a notification that fires when the exchange is closed.
+    /// Returns a notification that fires when the HTTP exchange is closed.
     pub(super) fn end(&self, id: u32) -> Rc<Notify> {
         self.ends.borrow().get(&id).cloned().unwrap_or_else(|| {
             let over = Notify::new();
@@ -37,7 +37,7 @@ impl Bodies {
         })
     }
 
-    /// Closes an exchange in any state.
+    /// Closes an HTTP exchange in any state.
     pub(super) fn close(&self, id: u32) {
         if let Some(end) = self.ends.borrow_mut().remove(&id) {
             end.notify_one();
@@ -54,7 +54,8 @@ impl Bodies {
         }
     }
 
-    /// Takes the body of a response for reading. The reader stores it again with [`Self::keep`].
+    /// Removes and returns the body of a response for reading. The reader stores it again with
+    /// [`Self::keep`].
     pub(super) fn take(&self, id: u32) -> Option<ResponseBody> {
         self.incoming.borrow_mut().remove(&id)
     }
@@ -66,7 +67,7 @@ impl Bodies {
         self.outgoing.borrow_mut().insert(id, body);
     }
 
-    /// Takes the request body that [`Self::stream`] created.
+    /// Removes and returns the request body that [`Self::stream`] created.
     pub(super) fn take_stream(&self, id: u32) -> Option<RequestBody> {
         self.outgoing.borrow_mut().remove(&id)
     }
@@ -75,7 +76,7 @@ impl Bodies {
         self.senders.borrow().get(&id).cloned()
     }
 
-    /// Ends the request body and returns its sender.
+    /// Ends the streamed request body and returns its sender.
     pub(super) fn finish_stream(&self, id: u32) -> Option<Sender> {
         self.senders.borrow_mut().remove(&id)
     }

@@ -9,11 +9,11 @@ use url::Url;
 use super::binary::Binary;
 use crate::runtime::http::{FetchError, HttpRequest, HttpResponse, Redirect, RequestBody};
 
-/// A request from `fetch.js`.
+/// An HTTP request from `fetch.js`.
 pub(super) struct FetchRequest {
     method: String,
     url: String,
-    /// Alternating names and values.
+    /// The headers as alternating names and values.
     headers: Vec<String>,
     body: Content,
     redirect: String,
@@ -22,7 +22,7 @@ pub(super) struct FetchRequest {
 enum Content {
     None,
     Whole(Bytes),
-    /// The chunks follow with `bodyWrite`.
+    /// The chunks of the request body follow with `bodyWrite`.
     Stream,
 }
 
@@ -50,7 +50,7 @@ impl<'js> FromJs<'js> for FetchRequest {
 }
 
 impl FetchRequest {
-    /// Converts the request for the HTTP client.
+    /// Converts the request of `fetch.js` to a request of the HTTP client.
     pub(super) fn into_http(
         self,
         stream: Option<RequestBody>,
@@ -82,13 +82,13 @@ impl FetchRequest {
     }
 }
 
-/// The result of a request: a response or a failure.
+/// The result of an HTTP request: a response or a failure.
 pub(super) enum FetchResult {
     Response(Box<ResponseHead>),
     Failed(Failure),
 }
 
-/// The status and headers of a response.
+/// The status and headers of an HTTP response.
 pub(super) struct ResponseHead {
     status: u16,
     reason: String,
@@ -114,10 +114,10 @@ impl ResponseHead {
     }
 }
 
-/// Why a request failed, for the error that `fetch` throws.
+/// The reason why an HTTP request failed, for the error that `fetch` throws.
 pub(super) struct Failure {
     message: String,
-    /// Reason code of the broker.
+    /// The reason code of the broker's refusal.
     code: Option<String>,
     status: Option<u16>,
     retry_after: Option<u32>,
@@ -170,7 +170,8 @@ impl<'js> IntoJs<'js> for FetchResult {
     }
 }
 
-/// A chunk of a response body. In JavaScript, the end is `null` and an error is an object.
+/// A chunk of a response body, or its end. In JavaScript, the end is `null` and an error is an
+/// object.
 pub(super) enum BodyChunk {
     Bytes(Binary),
     Text(String),

@@ -13,7 +13,7 @@ use super::exchange::{BodyChunk, FetchRequest, FetchResult, ResponseHead};
 use crate::runtime::alive::KeepAlive;
 use crate::runtime::http::{BodyError, Client, HttpResponse, ResponseBody};
 
-/// State that the native functions share.
+/// The state that the native functions of `fetch` share.
 struct Web {
     client: Client,
     alive: KeepAlive,
@@ -117,7 +117,7 @@ impl Web {
         }
     }
 
-    /// Reads the rest of a body as bytes or as text.
+    /// Reads the rest of a response body as bytes or as text.
     async fn all(&self, id: u32, as_text: bool) -> BodyChunk {
         let Some(mut body) = self.bodies.take(id) else { return BodyChunk::End };
         let mut whole = Vec::new();

@@ -58,7 +58,8 @@ fn uuid(ctx: Ctx<'_>) -> Result<String> {
     Ok(format!("{a}-{b}-{c}-{d}-{e}"))
 }
 
-/// Decodes base64 as leniently as Node's `Buffer`: both alphabets, optional padding, whitespace.
+/// Decodes base64 text as leniently as Node's `Buffer`: both alphabets, optional padding,
+/// whitespace.
 fn base64_decode(text: String) -> Option<Binary> {
     const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)

@@ -30,7 +30,7 @@ fn utf8_decode(bytes: Binary, is_fatal: bool, keeps_mark: bool) -> Option<String
     }
 }
 
-/// Returns the number of bytes before an incomplete character at the end.
+/// Returns the number of bytes before an incomplete UTF-8 character at the end.
 fn complete(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -78,7 +78,7 @@ const UPPER: &str = "\u{20ac}\u{81}\u{201a}\u{192}\u{201e}\u{2026}\u{2020}\u{202
     \u{160}\u{2039}\u{152}\u{8d}\u{17d}\u{8f}\u{90}\u{2018}\u{2019}\u{201c}\u{201d}\u{2022}\u{2013}\
     \u{2014}\u{2dc}\u{2122}\u{161}\u{203a}\u{153}\u{9d}\u{17e}\u{178}";
 
-/// Decodes windows-1252, which the web also calls latin1.
+/// Decodes text in windows-1252, which the web also calls latin1.
 fn windows_1252_decode(bytes: Binary) -> String {
     let upper: Vec<char> = UPPER.chars().collect();
     let character = |byte: u8| {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn incomplete_utf8_at_the_end_is_held_back_but_invalid_bytes_are_not() {
+    fn text_decoder_holds_back_incomplete_utf8_at_the_end_but_not_invalid_bytes() {
         assert_eq!(complete("a\u{20ac}".as_bytes()), 4);
         assert_eq!(complete(b"a\xe2\x82"), 1);
         assert_eq!(complete(b"a\xff\xe2\x82"), 2);

@@ -39,7 +39,8 @@ fn parse(text: String, base: Option<String>) -> Option<Vec<String>> {
     Url::options().base_url(base.as_ref()).parse(&text).ok().as_ref().map(parts)
 }
 
-/// Sets one part of a URL. Returns `None` if the value is invalid.
+/// Sets one part of a URL and returns all its parts, or `None` if the URL is invalid. Returns
+/// `None` if the value is invalid.
 fn set(href: String, part: String, value: String) -> Option<Vec<String>> {
     let mut url = Url::parse(&href).ok()?;
     let is_set = match part.as_str() {
@@ -66,7 +67,7 @@ fn set(href: String, part: String, value: String) -> Option<Vec<String>> {
     is_set.then(|| parts(&url))
 }
 
-/// Parses a form into alternating names and values.
+/// Parses a URL-encoded form into alternating names and values.
 fn form_parse(text: String) -> Vec<String> {
     let pairs = form_urlencoded::parse(text.as_bytes());
     pairs.flat_map(|(name, value)| [name.into_owned(), value.into_owned()]).collect()

@@ -10,11 +10,11 @@ use jiff::tz::TimeZone;
 use rquickjs::function::Func;
 use rquickjs::{Ctx, IntoJs, Object, Result, Value};
 
-/// Directory of the zone files on Linux.
+/// The directory of the time zone files on Linux.
 const FILES: &str = "/usr/share/zoneinfo";
-/// Maximum size of a zone file in bytes. Real files are smaller.
+/// The maximum size of a time zone file in bytes. Real files are smaller.
 const FILE: u64 = 64 * 1024;
-/// Seconds in 400 years, after which the Gregorian calendar and zone rules repeat.
+/// The number of seconds in 400 years, after which the Gregorian calendar and zone rules repeat.
 const CYCLE: i64 = 146_097 * 86_400;
 
 pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
@@ -22,7 +22,7 @@ pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
     natives.set("zoneHere", Func::from(here))
 }
 
-/// Offset from UTC in seconds, and the abbreviation of the zone at that time.
+/// The offset of a time zone from UTC in seconds, and the abbreviation of the zone at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Offset {
     seconds: i32,
@@ -38,7 +38,7 @@ impl<'js> IntoJs<'js> for Offset {
     }
 }
 
-/// Returns the offset of a zone at a time, or `None` for an unknown zone.
+/// Returns the offset of a time zone at a time, or `None` for an unknown zone.
 fn offset(zone: String, at: f64) -> Option<Offset> {
     let is_name = |part: &str| {
         let allowed = |it: char| it.is_ascii_alphanumeric() || "_+-".contains(it);
@@ -56,7 +56,7 @@ fn offset(zone: String, at: f64) -> Option<Offset> {
     Some(Offset { seconds: info.offset().seconds(), name: info.abbreviation().to_owned() })
 }
 
-/// Returns a timestamp with the same zone offset as `seconds`.
+/// Returns a timestamp in the supported range with the same zone offset as `seconds`.
 ///
 /// JavaScript dates exceed the years -9999 to 9999 that `jiff` supports.
 fn timestamp(seconds: i64) -> Option<Timestamp> {
@@ -70,7 +70,7 @@ fn timestamp(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(seconds).ok()
 }
 
-/// Returns the name of the local zone, if `/etc/localtime` is a link to its file.
+/// Returns the name of the local time zone, if `/etc/localtime` is a link to its file.
 fn here() -> Option<String> {
     let link = std::fs::read_link("/etc/localtime").ok()?;
     let link = link.to_str()?;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn zone_offsets_are_correct_in_the_past_and_future() {
+    fn time_zone_offsets_are_correct_in_the_past_and_future() {
         check("America/New_York", 1_704_467_049.0, "-18000 EST");
         check("America/New_York", 1_720_000_000.0, "-14400 EDT");
         check("Europe/Berlin", 1_720_000_000.0, "7200 CEST");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn first_and_last_javascript_dates_have_an_offset() {
+    fn first_and_last_javascript_dates_have_a_time_zone_offset() {
         check("Europe/Berlin", 8_640_000_000_000.0, "7200 CEST"); // 275760-09-13
         // Summer time ends on 275443-10-29 at 01:00 UTC.
         check("Europe/Berlin", 8_630_000_326_799.0, "7200 CEST");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_zone_names_are_not_used_as_paths() {
+    fn invalid_time_zone_names_are_not_used_as_paths() {
         for name in [
             "",
             "Nowhere/X",
