@@ -8,17 +8,20 @@
 mod ask;
 mod denial;
 mod known;
+mod permit;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use belljar_model::Net;
 use belljar_model::net::{
-    HOST_NAME, Hostname, HttpRule, Method, Policy, Rule, RuleLimits, RuleTarget, Scheme,
-    SecretName, Target, TcpRule, Tls, TokenUrl,
+    HOST_NAME, Hostname, HttpRule, Method, Policy, Rule, RuleLimits, RuleTarget, Scheme, Target,
+    TcpRule, Tls, TokenUrl,
 };
 
 pub use denial::{Code, Denial};
+use permit::FULL;
+pub use permit::{NamePermit, Permit, TcpPermit};
 
 use crate::address::{self, Range, Reach};
 use crate::target::CanonicalPath;
@@ -49,40 +52,6 @@ pub struct OutboundRequest {
     pub upgrade: bool,
 }
 
-/// The permission for one request, or for one TLS connection that is forwarded without
-/// interception.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Permit {
-    rule: String,
-    index: Option<usize>,
-    scheme: Scheme,
-    target: Target,
-    port: u16,
-    connect: Option<SocketAddr>,
-    secrets: BTreeSet<SecretName>,
-    limits: RuleLimits,
-    reach: Reach,
-    opaque: bool,
-    asks: Option<String>,
-}
-
-/// The permission to resolve a host name for the box.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamePermit {
-    rule: String,
-}
-
-/// The permission for one raw TCP connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TcpPermit {
-    rule: String,
-    target: Target,
-    port: u16,
-    connect: Option<SocketAddr>,
-    reach: Reach,
-    asks: Option<String>,
-}
-
 /// The decision about a TLS connection: intercept, forward or deny.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handling {
@@ -91,103 +60,6 @@ pub enum Handling {
     /// Forward the encrypted bytes of the connection unchanged.
     Passthrough(Permit),
     Refuse(Denial),
-}
-
-/// The rule name of permissions that `net = "full"` grants.
-const FULL: &str = "net full";
-
-impl Permit {
-    /// Returns the name of the rule that gave the permission, as shown in logs.
-    pub fn rule(&self) -> &str {
-        &self.rule
-    }
-
-    /// Returns the number of the rule, which identifies its counters; `None` for `net = "full"` and
-    /// `ask` rules.
-    pub fn index(&self) -> Option<usize> {
-        self.index
-    }
-
-    pub fn scheme(&self) -> Scheme {
-        self.scheme
-    }
-
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns the fixed address that the rule connects to instead of resolving the host name, if
-    /// any.
-    pub fn connect(&self) -> Option<SocketAddr> {
-        self.connect
-    }
-
-    /// Returns the secrets that can be inserted into the request; empty for plain HTTP and
-    /// forwarded TLS (B13).
-    pub fn secrets(&self) -> &BTreeSet<SecretName> {
-        &self.secrets
-    }
-
-    pub fn limits(&self) -> &RuleLimits {
-        &self.limits
-    }
-
-    pub fn reach(&self) -> Reach {
-        self.reach
-    }
-
-    /// Returns whether the TLS connection is forwarded without interception.
-    pub fn is_opaque(&self) -> bool {
-        self.opaque
-    }
-
-    /// Returns the ask rule that requires an approval first, if any.
-    pub fn asks(&self) -> Option<&str> {
-        self.asks.as_deref()
-    }
-}
-
-impl NamePermit {
-    pub fn rule(&self) -> &str {
-        &self.rule
-    }
-}
-
-impl TcpPermit {
-    pub fn rule(&self) -> &str {
-        &self.rule
-    }
-
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn connect(&self) -> Option<SocketAddr> {
-        self.connect
-    }
-
-    pub fn reach(&self) -> Reach {
-        self.reach
-    }
-
-    /// Returns whether a rule names this TCP port; otherwise the connection is inspected for HTTP
-    /// and TLS.
-    pub fn by_rule(&self) -> bool {
-        self.rule != FULL
-    }
-
-    /// Returns the ask rule that requires an approval first, if any.
-    pub fn asks(&self) -> Option<&str> {
-        self.asks.as_deref()
-    }
 }
 
 impl Rules {

@@ -545,7 +545,8 @@ fn g02_hint_quotes_a_path_from_the_box_and_adds_no_wildcard() {
 
 #[test]
 fn permit_contains_the_secrets_of_all_matching_rules() {
-    let secret = |text: &str| BTreeSet::from([text.parse::<SecretName>().unwrap()]);
+    let secret =
+        |text: &str| BTreeSet::from([text.parse::<belljar_model::net::SecretName>().unwrap()]);
     let mut rules = restricted(&["a.example", "GET a.example/x", "POST a.example"]);
     for (rule, name) in rules.allow.iter_mut().zip(["one", "two", "three"]) {
         if let RuleTarget::Http(http) = &mut rule.what {
