@@ -18,7 +18,7 @@ fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
 fn readme_mcp_settings_start_a_server_that_runs_programs() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
-    let settings: Value = serde_json::from_str(block(&readme, "## Code mode", "json")).unwrap();
+    let settings: Value = serde_json::from_str(block(&readme, "(\"code mode\")", "json")).unwrap();
     let server = &settings["mcpServers"]["belljar"];
     let command = server["command"].as_str().unwrap();
     let args = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
