@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use belljar_init::janitor::{self, CgroupSpec, Setting};
 use belljar_model::{Limits, RunId};
 
-/// Number of Belljar's own processes in the cgroup: init.
+/// The number of Belljar's own processes in the cgroup: only init.
 const OUR_PROCESSES: u32 = 1;
-/// Period of the CPU quota in microseconds; the default of the kernel.
+/// The period of the CPU quota in microseconds; the default of the kernel.
 const PERIOD: u64 = 100_000;
 
 /// The paths of the cgroup of one box, which the janitor creates.
 #[derive(Debug)]
 pub(crate) enum Cgroup {
-    /// cgroup v1: init joins through the `tasks` file of each controller.
+    /// The box uses cgroup v1: init joins through the `tasks` file of each controller.
     V1 { memory: PathBuf, pids: PathBuf, cpu: PathBuf },
-    /// cgroup v2: clone3(2) creates init directly in the directory.
+    /// The box uses cgroup v2: clone3(2) creates init directly in the directory.
     V2 { directory: PathBuf },
 }
 
@@ -48,7 +48,7 @@ impl Cgroup {
         Some(Self::V2 { directory: parent.join(name) })
     }
 
-    /// Returns all directories of the cgroup, which are removed at the end.
+    /// Returns all directories of the box's cgroup, which are removed at the end.
     pub(crate) fn directories(&self) -> Vec<&Path> {
         match self {
             Self::V1 { memory, pids, cpu } => vec![memory, pids, cpu],
@@ -56,7 +56,7 @@ impl Cgroup {
         }
     }
 
-    /// Describes the cgroup version and controllers for people.
+    /// Returns a description of the cgroup version and controllers for people.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::V1 { .. } => "cgroup v1: memory, pids, cpu",
@@ -64,7 +64,8 @@ impl Cgroup {
         }
     }
 
-    /// Returns the directories and settings for the janitor, in the order of [`Self::directories`].
+    /// Returns the cgroup directories and settings for the janitor, in the order of
+    /// [`Self::directories`].
     pub(crate) fn directory_specs(&self, limits: &Limits) -> Vec<CgroupSpec> {
         let memory_bytes = limits.memory.as_u64().to_string();
         let processes = (limits.pids + OUR_PROCESSES).to_string();
@@ -107,7 +108,7 @@ impl Cgroup {
         }
     }
 
-    /// Whether init must be created in the cgroup, instead of joining it later.
+    /// Returns whether init must be created in the cgroup, instead of joining it later.
     pub(crate) fn needs_clone_into(&self) -> bool {
         match self {
             Self::V1 { .. } => false,
@@ -131,7 +132,8 @@ impl Cgroup {
         }
     }
 
-    /// Kills remaining processes (none after init has ended) and removes the directories.
+    /// Kills remaining processes of the cgroup (none after init has ended) and removes its
+    /// directories.
     pub(crate) fn remove(&self) {
         self.directories().into_iter().for_each(janitor::remove);
     }
@@ -169,7 +171,7 @@ fn parse_mount(line: &str) -> Option<MountInfo<'_>> {
     Some(MountInfo { root, point, kind, options: after.nth(1)? })
 }
 
-/// Returns the directory of cgroup `own` on a mounted hierarchy.
+/// Returns the directory of the cgroup `own` on a mounted hierarchy.
 fn directory(mount: &MountInfo<'_>, own: &str) -> PathBuf {
     let beneath = own.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or(own);
     Path::new(mount.point).join(beneath.trim_start_matches('/'))
@@ -187,7 +189,8 @@ fn v1_parent(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     Some(directory(&mount, own))
 }
 
-/// Returns the nearest cgroup, from ours upwards, that accepts a child with all three controllers.
+/// Returns the nearest cgroup, from that of this process upwards, that accepts a child with all
+/// three controllers.
 fn v2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
     let mount = mounts.lines().filter_map(parse_mount).find(|mount| mount.kind == "cgroup2")?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -199,7 +202,8 @@ fn v2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
         .map(Path::to_path_buf)
 }
 
-/// Enables the controllers for children of `place`, and returns whether all three are enabled.
+/// Enables the cgroup controllers for children of `place`, and returns whether all three are
+/// enabled.
 ///
 /// The kernel refuses this for a cgroup that contains processes, except for the root cgroup.
 fn enable(place: &Path) -> bool {
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn counter_is_matched_by_its_full_name() {
+    fn cgroup_counter_is_matched_by_its_full_name() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("memory.events");
         std::fs::write(&file, "low 0\noom 3\noom_kill 2\noom_group_kill 1\n").unwrap();

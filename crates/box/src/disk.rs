@@ -19,16 +19,17 @@ use crate::processes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUse {
     pub bytes: u64,
-    /// False if a directory could not be read.
+    /// Whether all directories could be read.
     pub complete: bool,
 }
 
-/// Measures the upper layer of an overlay, up to the given number of bytes.
+/// A function that measures the upper layer of an overlay, up to the given number of bytes.
 pub type DiskCounter<'a> = dyn FnMut(u64) -> io::Result<DiskUse> + 'a;
 
-/// Minimum free space on the disk. Below it a box is stopped, even if another program filled the disk.
+/// The minimum free space that must stay on the disk, in bytes. Below it a box is stopped, even if
+/// another program filled the disk.
 const RESERVE: u64 = 256 << 20;
-/// Ratio of pause to measurement time, so that a large tree does not keep a CPU busy.
+/// The ratio of pause to measurement time, so that a large tree does not keep a CPU busy.
 const PAUSE_RATIO: u32 = 10;
 
 /// The state between two measurements of the disk use of a box.
@@ -45,7 +46,8 @@ impl<'a> DiskWatch<'a> {
         Ok(Self { layers: layers.to_owned(), free_before, count, next: Instant::now() })
     }
 
-    /// Whether the box uses more than `cap` bytes. Returns true if the use cannot be measured.
+    /// Returns whether the box uses more than `cap` bytes of disk. Returns true if the use cannot
+    /// be measured.
     pub(crate) fn exceeded(&mut self, init: i32, cap: u64, pause: Duration) -> bool {
         let began = Instant::now();
         if began < self.next {
@@ -74,7 +76,7 @@ fn free(stat: &StatVfs) -> u64 {
     stat.f_bavail * stat.f_frsize
 }
 
-/// Returns the size of deleted files on disk that processes of the box still hold open.
+/// Returns the total size of deleted files that processes of the box still hold open.
 fn unlinked(init: i32) -> u64 {
     let mut seen = std::collections::HashSet::new();
     let mut bytes = 0;

@@ -18,7 +18,7 @@ pub struct Finding {
     pub subject: &'static str,
     pub health: Health,
     pub detail: String,
-    /// Advice that improves the result, if any.
+    /// Advice how to improve the result of the check, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -28,9 +28,9 @@ pub struct Finding {
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     Good,
-    /// Boxes run, with weaker protection.
+    /// The feature is weak: boxes run, but with weaker protection.
     Weak,
-    /// Boxes cannot run without `--weaken`, or not at all.
+    /// The feature is missing: boxes cannot run without `--weaken`, or not at all.
     Missing,
 }
 
@@ -114,7 +114,7 @@ fn kernel() -> Finding {
     finding("kernel", Health::Weak, &release, Some(remedy))
 }
 
-/// Reports processor vulnerabilities that the kernel lists as not mitigated.
+/// Returns a finding about processor vulnerabilities that the kernel lists as not mitigated.
 fn vulnerabilities() -> Finding {
     let mut open: Vec<String> = fs::read_dir("/sys/devices/system/cpu/vulnerabilities")
         .map(|entries| {

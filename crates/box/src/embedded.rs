@@ -12,7 +12,7 @@ pub(crate) fn init() -> io::Result<OwnedFd> {
     sealed("belljar-init", belljar_embedded::INIT)
 }
 
-/// Copies a program into a memory file and seals it against changes.
+/// Copies a program into a memory file, seals it against changes and returns it.
 pub fn sealed(name: &str, program: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not support `MFD_EXEC`.

@@ -22,13 +22,14 @@ use rustix::pipe::PipeFlags;
 use crate::janitor::socket_pair;
 use crate::processes;
 
-/// A channel to the init of a running box. It starts programs and pauses the box; threads can share it.
+/// The channel to the init of a running box, through which more programs are started. It starts
+/// programs and pauses the box; threads can share it.
 #[derive(Debug)]
 pub struct ExecChannel {
     socket: OwnedFd,
     /// Process id of init. Its descendants are checked after a pause.
     init: i32,
-    /// Environment of every program in the box, as `NAME=value`.
+    /// The environment of every program in the box, as `NAME=value`.
     env: Vec<Vec<u8>>,
 }
 
@@ -36,11 +37,14 @@ pub struct ExecChannel {
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     pub argv: Vec<OsString>,
-    /// Variables in addition to those of the box. They override variables of the box.
+    /// The environment variables in addition to those of the box. They override variables of the
+    /// box.
     pub env: Vec<(OsString, OsString)>,
-    /// Path inside the box, relative to the working directory of the first program, which is the default.
+    /// The working directory inside the box, relative to that of the first program, which is the
+    /// default.
     pub workdir: Option<PathBuf>,
-    /// Rows and columns of the program's own terminal. `None`: the program gets pipes.
+    /// The rows and columns of the program's own terminal, if it gets one. `None`: the program gets
+    /// pipes.
     pub terminal: Option<(u16, u16)>,
 }
 
@@ -56,7 +60,8 @@ pub enum ExecStreams {
 /// Its descriptor becomes readable when the program has ended.
 #[derive(Debug)]
 pub struct ExecProcess {
-    /// Streams that the caller takes. Closing the input is end-of-file for the program.
+    /// The standard streams of the program, which the caller takes. Closing the input is
+    /// end-of-file for the program.
     pub streams: Option<ExecStreams>,
     socket: OwnedFd,
     ended: Mutex<Option<ExecEnd>>,
@@ -71,10 +76,10 @@ pub struct ExecEnd {
     pub signal: Option<i32>,
 }
 
-/// Why a program could not be started in a box.
+/// The reason why a program could not be started in a box.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    #[error("the box has no such program")]
+    #[error("the program does not exist in the box")]
     NotFound,
     #[error("the program cannot be executed in the box")]
     NotExecutable(#[source] io::Error),
@@ -97,9 +102,9 @@ pub struct Paused {
     _socket: OwnedFd,
 }
 
-/// Maximum size of the arguments and the environment in one message to init.
+/// The maximum size of the arguments and the environment in one message to init.
 const MAX_BYTES: usize = wire::MAX_MESSAGE - 4096;
-/// Upper bound for the encoded length prefix of a string in a message.
+/// The maximum length of the encoded length prefix of a string in a message.
 const LENGTH: usize = 8;
 const KILLED: i32 = 9;
 /// Timeout for a pause. Only a process in an uninterruptible system call needs noticeable time.
@@ -110,7 +115,8 @@ impl ExecChannel {
         Self { socket, init, env }
     }
 
-    /// Starts a program under all restrictions of the box. The program ends with the box at the latest.
+    /// Starts a program in the running box, under all its restrictions. The program ends with the
+    /// box at the latest.
     ///
     /// Blocks while the box is paused.
     pub fn exec(&self, program: &Program) -> Result<ExecProcess, ExecError> {
@@ -167,7 +173,7 @@ impl ExecChannel {
         false
     }
 
-    /// Encodes a program for init, with the variables of the box.
+    /// Converts a program to a message for init, with the variables of the box.
     fn spec(&self, program: &Program) -> Result<ExecSpec, ExecError> {
         let overridden = |entry: &[u8]| {
             let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -204,7 +210,7 @@ impl ExecChannel {
 }
 
 impl ExecProcess {
-    /// Sends a signal to the program. Does nothing if the program has ended.
+    /// Sends a signal to the program in the box. Does nothing if the program has ended.
     ///
     /// A program with a terminal receives SIGINT, SIGQUIT and similar signals as a process group.
     pub fn signal(&self, number: i32) -> io::Result<()> {
@@ -224,12 +230,12 @@ impl ExecProcess {
         }
     }
 
-    /// Whether the program has ended.
+    /// Returns whether the program in the box has ended.
     pub fn is_over(&self) -> bool {
         !matches!(self.poll_end(), Ok(None))
     }
 
-    /// Returns the end of the program if init has reported it, without waiting.
+    /// Returns how the program ended if init has reported it, without waiting.
     fn poll_end(&self) -> io::Result<Option<ExecEnd>> {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if ended.is_none() && self.is_readable(false)? {
@@ -241,7 +247,7 @@ impl ExecProcess {
         Ok(*ended)
     }
 
-    /// Whether a message from init can be read, optionally after waiting for one.
+    /// Returns whether a message from init can be read, optionally after waiting for one.
     fn is_readable(&self, wait: bool) -> io::Result<bool> {
         let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         let timeout = (!wait).then(rustix::event::Timespec::default);

@@ -16,26 +16,27 @@ pub enum Stream {
     Error,
 }
 
-/// Filters output before it reaches the operator's terminal. It appends the filtered bytes to the buffer.
+/// A function that filters output before it reaches the operator's terminal. It appends the
+/// filtered bytes to the buffer.
 pub type OutputFilter<'a> = dyn FnMut(Stream, &[u8], &mut Vec<u8>) + 'a;
 
 /// An [`OutputFilter`] for a single stream.
 pub(crate) type Filter<'a> = &'a mut dyn FnMut(&[u8], &mut Vec<u8>);
 
-/// Size of a write that a ready pipe accepts without blocking (`PIPE_BUF`).
+/// The size of a write that a ready pipe accepts without blocking (`PIPE_BUF`).
 const ATOMIC_WRITE: usize = 4096;
 const CHUNK: usize = 64 * 1024;
 
 /// A copy in one direction, from a source to a sink.
 #[derive(Debug)]
 pub(crate) struct Flow<'a> {
-    /// `None` after the end of the input.
+    /// The source of the flow; `None` after the end of its input.
     from: Option<Source<'a>>,
-    /// `None` after the sink was closed.
+    /// The sink of the flow; `None` after it was closed.
     to: Option<Sink<'a>>,
     pending: Vec<u8>,
     sent: usize,
-    /// Number of bytes read so far.
+    /// The number of bytes that the flow has read so far.
     pub(crate) total: u64,
     last: Option<u8>,
 }
@@ -43,24 +44,24 @@ pub(crate) struct Flow<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     Host(BorrowedFd<'a>),
-    /// Dropping this descriptor closes it, which ends a payload that goes on writing.
+    /// The descriptor of the box's output; dropping it ends a payload that continues to write.
     Box(OwnedFd),
 }
 
 #[derive(Debug)]
 enum Sink<'a> {
     Host(BorrowedFd<'a>),
-    /// Dropping this descriptor closes it, which is end-of-file for the payload.
+    /// The descriptor of the box's input; dropping it is end-of-file for the payload.
     Box(OwnedFd),
 }
 
 impl<'a> Flow<'a> {
-    /// Creates a flow from the operator into the box.
+    /// Creates a flow that copies input of the operator into the box.
     pub(crate) fn inwards(from: BorrowedFd<'a>, to: OwnedFd) -> Self {
         Self::new(Source::Host(from), Sink::Box(to))
     }
 
-    /// Creates a flow from the box to the operator.
+    /// Creates a flow that copies output of the box to the operator.
     pub(crate) fn outwards(from: OwnedFd, to: BorrowedFd<'a>) -> Self {
         Self::new(Source::Box(from), Sink::Host(to))
     }
@@ -69,12 +70,12 @@ impl<'a> Flow<'a> {
         Self { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0, total: 0, last: None }
     }
 
-    /// Whether the flow has ended, so that no more bytes can pass.
+    /// Returns whether the flow has ended, so that no more bytes can pass.
     pub(crate) fn is_over(&self) -> bool {
         self.to.is_none() || (self.from.is_none() && !self.has_pending())
     }
 
-    /// Returns the descriptor and event to poll for next, or `None` after the end.
+    /// Returns the descriptor and event that the flow waits for next, or `None` after its end.
     pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
         let to = self.to.as_ref()?;
         if self.has_pending() {
@@ -84,12 +85,13 @@ impl<'a> Flow<'a> {
         Some(PollFd::from_borrowed_fd(from.fd(), PollFlags::IN))
     }
 
-    /// Performs one read or write after the descriptor of [`Self::interest`] became ready.
+    /// Performs one read or write of the flow after the descriptor of [`Self::interest`] became
+    /// ready.
     pub(crate) fn advance(&mut self, filter: Option<Filter<'_>>) -> io::Result<()> {
         if self.has_pending() { self.write() } else { self.read(filter) }
     }
 
-    /// Whether the last byte was a newline, or no byte was read.
+    /// Returns whether the last byte of the flow was a newline, or no byte was read.
     pub(crate) fn ended_in_newline(&self) -> bool {
         self.last.is_none_or(|last| last == b'\n')
     }

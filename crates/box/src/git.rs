@@ -15,15 +15,15 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 /// A git directory outside the workspace that git needs inside the box.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GitDirectory {
-    /// Path of the git directory on the host.
+    /// The path of the git directory on the host.
     pub(crate) source: PathBuf,
-    /// Path inside the box where git looks for the directory.
+    /// The path inside the box where git looks for the directory.
     pub(crate) target: PathBuf,
-    /// Path of the workspace according to the repository, if it differs.
+    /// The path of the workspace according to the repository, if it differs from the real one.
     pub(crate) alias: Option<PathBuf>,
 }
 
-/// Maximum size of a `.git` file or git configuration that is read.
+/// The maximum size of a `.git` file or git configuration that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// Returns the git directory of the workspace at `path`, which is mounted at `inside`.
@@ -69,7 +69,8 @@ fn submodule(
     is_ours.then_some(GitDirectory { source: host, target: in_box, alias: Some(alias) })
 }
 
-/// Reads a small regular file of a directory. Returns `None` for a symbolic link, device or empty file.
+/// Reads a small regular file of a directory, or returns `None`. Returns `None` for a symbolic
+/// link, device or empty file.
 fn read(directory: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

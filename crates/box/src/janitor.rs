@@ -15,7 +15,7 @@ pub(crate) struct Janitor {
 }
 
 impl Janitor {
-    /// Starts a janitor from the same program as init.
+    /// Starts a janitor process from the same program as init.
     pub(crate) fn spawn(program: &OwnedFd, null: &OwnedFd) -> io::Result<Self> {
         let (socket, theirs) = socket_pair()?;
         let beside = Spawn::without_namespaces(
@@ -28,12 +28,12 @@ impl Janitor {
         Ok(Self { socket })
     }
 
-    /// Requests the creation of cgroup directories.
+    /// Requests the creation of cgroup directories from the janitor.
     pub(crate) fn request_cgroups(&self, directories: Vec<CgroupSpec>) -> io::Result<()> {
         wire::send(self.socket.as_fd(), &JanitorRequest::Cgroups(directories), &[])
     }
 
-    /// Requests a user namespace that maps the `owner` of files to `outside`.
+    /// Requests a user namespace from the janitor that maps the `owner` of files to `outside`.
     pub(crate) fn request_namespace(
         &self,
         owner: (u32, u32),
@@ -42,7 +42,7 @@ impl Janitor {
         wire::send(self.socket.as_fd(), &JanitorRequest::Namespace { owner, outside }, &[])
     }
 
-    /// Receives the descriptors for the oldest pending request.
+    /// Receives the janitor's response to the oldest pending request: its descriptors.
     pub(crate) fn receive(&self) -> io::Result<Vec<OwnedFd>> {
         match wire::receive(self.socket.as_fd(), wire::MAX_SMALL_MESSAGE)? {
             Some((JanitorResponse::Done, descriptors)) => Ok(descriptors),

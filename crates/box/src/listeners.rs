@@ -10,15 +10,15 @@ use belljar_init::plan::Socket;
 /// is the address that the program dialled. After a socket is closed, connections to it are refused.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Requested TCP ports, each with its socket.
+    /// The requested TCP ports, each with its listening socket.
     pub tcp: Vec<(u16, OwnedFd)>,
     pub dns_udp: OwnedFd,
     pub dns_tcp: OwnedFd,
-    /// Catch-all socket for the remaining ports, if requested.
+    /// The socket for connections to all other TCP ports, if requested.
     pub any: Option<OwnedFd>,
 }
 
-/// Sockets received from init so far; init sends a few per message.
+/// The listening sockets received from init so far; init sends a few per message.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     tcp: Vec<(u16, OwnedFd)>,
@@ -39,7 +39,7 @@ impl Collected {
         }
     }
 
-    /// Returns all sockets, or `None` for a box without a network.
+    /// Returns all listening sockets of the box, or `None` for a box without a network.
     pub(crate) fn finish(self) -> Option<Sockets> {
         let Self { tcp, dns_udp, dns_tcp, any } = self;
         Some(Sockets { tcp, dns_udp: dns_udp?, dns_tcp: dns_tcp?, any })

@@ -22,7 +22,8 @@ use crate::sockets;
 use crate::trust;
 use crate::view::{self, HOME, HOSTNAME, WORKSPACE};
 
-/// An invalid request, or a file of the host that a box cannot use.
+/// The reason why a box cannot be prepared: an invalid request, or a file of the host that a box
+/// cannot use.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error("cannot open {}", path.display())]
@@ -57,7 +58,7 @@ pub(crate) struct Prepared {
     pub(crate) trees: Vec<OwnedFd>,
 }
 
-/// Collects the mounts of a box and their descriptors.
+/// Collects the mounts of a box and the descriptors that they need.
 struct Mounts<'a> {
     privilege: Privilege,
     mapped: MappedTrees<'a>,
@@ -67,7 +68,8 @@ struct Mounts<'a> {
     writable: Vec<Vec<u8>>,
 }
 
-/// Makes the plan of one box. `cgroup_files` are the cgroups (v1) that init joins.
+/// Creates the plan of one box, which init carries out. `cgroup_files` are the cgroups (v1) that
+/// init joins.
 pub(crate) fn prepare(
     request: &Request,
     privilege: Privilege,
@@ -159,7 +161,7 @@ pub(crate) fn prepare(
     Ok(Prepared { plan, trees })
 }
 
-/// Returns the network part of the plan, with each port once. Fails above [`MAX_PORTS`].
+/// Returns the network part of the plan, with each TCP port once. Fails above [`MAX_PORTS`].
 fn net_plan(net: &NetRequest) -> Result<NetPlan, PrepareError> {
     let mut ports = net.ports.clone();
     ports.sort_unstable();
@@ -170,7 +172,8 @@ fn net_plan(net: &NetRequest) -> Result<NetPlan, PrepareError> {
     Ok(NetPlan { ports, any_port: net.any_port })
 }
 
-/// Returns the payload's variables. Variables of the request override those for the CA bundle.
+/// Returns the environment variables of the payload, as `NAME=value`. Variables of the request
+/// override those for the CA bundle.
 pub(crate) fn environment(request: &Request) -> Vec<Vec<u8>> {
     let is_set = |name: &str| request.env.iter().any(|(own, _)| own == name);
     let ca_variables = request.net.iter().flat_map(|_| trust::variables());
@@ -182,7 +185,7 @@ pub(crate) fn environment(request: &Request) -> Vec<Vec<u8>> {
     own.chain(ca_variables).collect()
 }
 
-/// Describes the tmpfs for all writable directories outside the workspace, with one inode per 4 KiB.
+/// Returns the description of the tmpfs for all writable directories outside the workspace.
 ///
 /// Without a cgroup, the caller limits `bytes` to the memory limit, because nothing else counts its pages.
 fn scratch(bytes: u64, has_home_mount: bool) -> Scratch {
@@ -224,7 +227,7 @@ impl Mounts<'_> {
         Ok(RootKind::Directory(self.source(&place, &real)?))
     }
 
-    /// Mounts the persistent home. Mounts below the home come later.
+    /// Adds a mount of the persistent home directory. Mounts below the home come later.
     fn home(&mut self, home: &HomeMount) -> Result<(), PrepareError> {
         let source = self.source(&home.place, &home.path)?;
         let (target, access) = (HOME.into(), Access::ReadWrite);
@@ -277,7 +280,8 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// Hides or protects paths of the workspace. Runs after all mounts in the workspace.
+    /// Adds the masks that hide paths of the workspace or make them read-only. Runs after all
+    /// mounts in the workspace.
     fn masks(&mut self, masks: &[Mask]) -> Result<(), PrepareError> {
         for Mask { path, kind } in masks {
             if !path.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -306,7 +310,7 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// Mounts the repository of a worktree or submodule read-only.
+    /// Adds a read-only mount of the repository of a worktree or submodule.
     fn git_directory(&mut self, workspace: &Workspace) -> Result<(), PrepareError> {
         let inside = Path::new(WORKSPACE);
         let Some(found) = git::find(&workspace.place, &workspace.path, inside) else {
@@ -322,7 +326,8 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// Hides the Unix sockets in a writable mount: each could be a way out of the box.
+    /// Adds steps that hide the Unix sockets in a writable mount, because each could be a way out
+    /// of the box.
     fn hide_sockets(&mut self, place: &OwnedFd, target: &Path) {
         for socket in sockets::beneath(place) {
             let path = target.join(socket);
@@ -330,7 +335,8 @@ impl Mounts<'_> {
         }
     }
 
-    /// Hides Belljar's own state below a mounted directory: the box sees an empty directory.
+    /// Adds a step that hides Belljar's own state below a mounted directory: the box sees an empty
+    /// directory.
     fn hide_state(&mut self, mounted: &Path, target: &str) {
         for hidden in self.hidden {
             if let Ok(beneath) = hidden.strip_prefix(mounted) {
@@ -340,7 +346,8 @@ impl Mounts<'_> {
         }
     }
 
-    /// Opens a path of the user. Refuses Belljar's own state, sockets, pipes and devices.
+    /// Opens a host path of the user, unless it is part of Belljar's own state. Refuses Belljar's
+    /// own state, sockets, pipes and devices.
     fn open(&self, path: &Path) -> Result<(OwnedFd, PathBuf), PrepareError> {
         let (place, real) = open(path)?;
         if self.hidden.iter().any(|hidden| real.starts_with(hidden)) {
@@ -358,7 +365,7 @@ impl Mounts<'_> {
         Err(PrepareError::NotMountable { path: path.to_owned(), kind })
     }
 
-    /// Returns the mount source of a host path for init: a mapped mount under root, else the path.
+    /// Returns the mount source of a host path for init: a mapped mount for root, else the path.
     fn source(&mut self, place: &OwnedFd, path: &Path) -> Result<Source, PrepareError> {
         match self.privilege {
             Privilege::Root => {
@@ -382,7 +389,7 @@ impl Mounts<'_> {
     }
 }
 
-/// Opens a path with `O_PATH`, and returns the descriptor and the resolved path.
+/// Opens a host path with `O_PATH`, and returns the descriptor and the resolved path.
 pub fn open(path: &Path) -> Result<(OwnedFd, PathBuf), PrepareError> {
     let failed = |source: rustix::io::Errno| PrepareError::Open {
         path: path.to_owned(),

@@ -16,13 +16,13 @@ use crate::janitor::Janitor;
 /// The privilege of this process on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// Root of the machine, with `CAP_SYS_ADMIN`.
+    /// Belljar runs as root of the machine, with `CAP_SYS_ADMIN`.
     Root,
-    /// Any other user, including root in a container with its own user namespace.
+    /// Belljar runs as any other user, including root in a container with its own user namespace.
     Rootless,
 }
 
-/// First user id of the boxes of root. No distribution assigns ids of this range.
+/// The first host user id of boxes that root starts. No distribution assigns ids of this range.
 const BOX_IDS: u32 = 0x7000_0000;
 
 /// The user and group id of a box, inside the box and on the host.
@@ -41,7 +41,8 @@ impl Privilege {
         if is_root_of_the_machine() && admin { Self::Root } else { Self::Rootless }
     }
 
-    /// Returns the ids of a new box. Under root, `random` selects the id on the host.
+    /// Returns the user and group ids of a new box. Under root, `random` selects the id on the
+    /// host.
     pub fn ids(self, inside: u32, random: u32) -> Ids {
         match self {
             Self::Root => {
@@ -57,7 +58,7 @@ impl Privilege {
     }
 }
 
-/// Whether this process is uid 0 of the machine, as opposed to uid 0 of a user namespace.
+/// Returns whether this process is uid 0 of the machine, as opposed to uid 0 of a user namespace.
 fn is_root_of_the_machine() -> bool {
     let whole = || {
         std::fs::read_to_string("/proc/self/uid_map")
@@ -66,7 +67,8 @@ fn is_root_of_the_machine() -> bool {
     rustix::process::geteuid().is_root() && whole()
 }
 
-/// Whether this process is root without `CAP_SYS_ADMIN`. Its payloads would be root on the host.
+/// Returns whether this process is root without `CAP_SYS_ADMIN`. Its payloads would be root on the
+/// host.
 pub(crate) fn is_root_without_capabilities(privilege: Privilege) -> bool {
     privilege == Privilege::Rootless && is_root_of_the_machine()
 }
@@ -85,12 +87,13 @@ fn write_map(pid: i32, file: &str, content: &str) -> io::Result<()> {
     std::fs::write(format!("/proc/{pid}/{file}"), content)
 }
 
-/// Detached id-mapped mounts whose files the box owns, from its own view. Only root can make them.
+/// Creates detached id-mapped mounts, whose files the box owns in its own view. Only root can make
+/// them.
 #[derive(Debug)]
 pub(crate) struct MappedTrees<'a> {
     ids: Ids,
     janitor: Option<&'a Janitor>,
-    /// One user namespace per file owner; usually one.
+    /// The user namespaces by file owner; usually one.
     namespaces: Vec<((u32, u32), OwnedFd)>,
 }
 
@@ -99,12 +102,13 @@ impl<'a> MappedTrees<'a> {
         Self { ids, janitor, namespaces: Vec::new() }
     }
 
-    /// Adds a user namespace that the janitor has already created.
+    /// Adds a user namespace for files of this owner that the janitor has already created.
     pub(crate) fn add(&mut self, owner: (u32, u32), namespace: OwnedFd) {
         self.namespaces.push((owner, namespace));
     }
 
-    /// Clones the mount at `place`. The box owns the files of its owner; all others belong to nobody.
+    /// Returns an id-mapped clone of the mount at `place`. The box owns the files of its owner; all
+    /// others belong to nobody.
     pub(crate) fn clone_of(&mut self, place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let stat = rustix::fs::fstat(place)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -127,7 +131,7 @@ impl<'a> MappedTrees<'a> {
 }
 
 impl Ids {
-    /// Returns the user and group id on the host.
+    /// Returns the user and group id of the box on the host.
     pub(crate) fn outside(self) -> (u32, u32) {
         (self.outside_uid, self.outside_gid)
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Returns a process and all its descendants.
+/// Returns the ids of a process and all its descendants.
 ///
 /// For init these are all processes of the box, since init adopts orphans.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
@@ -19,7 +19,7 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// Whether every thread of every descendant of `root` is stopped or has ended.
+/// Returns whether every thread of every descendant of `root` is stopped or has ended.
 pub(crate) fn all_stopped_below(root: i32) -> bool {
     descendants(root).into_iter().filter(|pid| *pid != root).all(|pid| {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
@@ -35,12 +35,14 @@ pub(crate) fn all_stopped_below(root: i32) -> bool {
     })
 }
 
-/// Returns the process state from proc_pid_stat(5). The name before it can contain any character.
+/// Returns the process state in a line of proc_pid_stat(5). The name before it can contain any
+/// character.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
 }
 
-/// Whether a line of proc_pid_syscall(5) is a call that creates a process, such as vfork(2).
+/// Returns whether a line of proc_pid_syscall(5) is a call that creates a process, such as
+/// vfork(2).
 ///
 /// A thread that waits in vfork(2) cannot be stopped, but it does nothing until its child continues,
 /// and the child can be stopped.

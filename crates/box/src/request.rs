@@ -7,51 +7,56 @@ use std::path::PathBuf;
 pub use belljar_init::plan::MaskKind;
 use belljar_model::{RunId, Template};
 
-/// Maximum total size of [`Request::files`] in bytes; all files are sent in one message.
+/// The maximum total size of [`Request::files`] in bytes; all files are sent in one message.
 pub const MAX_FILES: usize = 64 * 1024;
 
-/// The complete description of one run. All paths and variables are already resolved.
+/// The complete description of one box and its program. All paths and variables are already
+/// resolved.
 #[derive(Debug)]
 pub struct Request {
     pub id: RunId,
-    /// Random number from which root's boxes derive their user id.
+    /// A random number, from which boxes of root derive their user id.
     pub random: u32,
     pub template: Template,
     pub argv: Vec<OsString>,
-    /// Executable to run if the program is not a file in the box. `argv[0]` is then only its name.
+    /// The executable file to run if the program is not a file in the box. `argv[0]` is then only
+    /// its name.
     pub program: Option<OwnedFd>,
-    /// Variables of the payload, in addition to those of every box.
+    /// The environment variables of the payload, in addition to those of every box.
     pub env: Vec<(OsString, OsString)>,
     pub workspace: Option<Workspace>,
-    /// Directory on the host that becomes the home. `None`: a home in memory that ends with the box.
+    /// The directory on the host that becomes the home directory of the box. `None`: a home in
+    /// memory that ends with the box.
     pub home: Option<HomeMount>,
-    /// Injected files that the box cannot change: absolute path inside, and content. At most
-    /// [`MAX_FILES`] bytes in total. Paths below `/etc` and the home are allowed.
+    /// The files that Belljar puts into the box and the box cannot change: absolute path inside,
+    /// and content. At most [`MAX_FILES`] bytes in total. Paths below `/etc` and the home are
+    /// allowed.
     ///
     /// In a persistent home, an empty file and its parent directories remain after the run. A symbolic
     /// link at such a path is removed; any other existing entry is renamed (`.aside-0`). The box can
     /// change the mode of a parent directory, but cannot move it.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// Paths of the workspace that are hidden or read-only.
+    /// The paths of the workspace that are hidden or read-only.
     pub masks: Vec<Mask>,
     /// Whether more programs can be started in the box later, through an [`crate::ExecChannel`].
     pub exec_channel: bool,
-    /// Host paths that no mount can expose: the state directory.
+    /// The host paths that no mount can expose: the state directory.
     pub hidden: Vec<PathBuf>,
-    /// `None`: the box has no network.
+    /// The network of the box; `None` means that the box has no network.
     pub net: Option<NetRequest>,
-    /// Rows and columns of the payload's terminal. `None`: the payload gets pipes.
+    /// The rows and columns of the payload's terminal, if it gets one. `None`: the payload gets
+    /// pipes.
     pub terminal: Option<(u16, u16)>,
-    /// Current time in seconds since the epoch; the box sees it as its boot time.
+    /// The current time in seconds since the epoch; the box sees it as its boot time.
     pub now: u64,
 }
 
 /// The network of a box: every address is local, and the caller gets the listening sockets.
 #[derive(Clone, Debug)]
 pub struct NetRequest {
-    /// TCP ports with their own listening socket, in addition to port 53.
+    /// The TCP ports that get their own listening socket, in addition to port 53.
     pub ports: Vec<u16>,
-    /// Whether one catch-all socket receives the connections to all other ports.
+    /// Whether an additional socket receives the connections to all other TCP ports.
     pub any_port: bool,
     pub trust: Trust,
 }
@@ -59,11 +64,14 @@ pub struct NetRequest {
 /// The certificate authorities that programs in a box trust.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// Certificate of the box's own authority, in PEM. It replaces the authorities of the system.
+    /// The certificate of the box's own certificate authority, in PEM. It replaces the authorities
+    /// of the system.
     pub ca_pem: Vec<u8>,
-    /// Whether the host's authorities are trusted too, for connections that the broker does not intercept.
+    /// Whether the certificate authorities of the host are trusted too, for connections that the
+    /// broker does not intercept.
     pub trust_host_cas: bool,
-    /// The same certificate as a Java key store with Java's default password, `changeit`.
+    /// The certificate of the box's own authority as a Java key store with the default password
+    /// `changeit`.
     pub jks: Vec<u8>,
 }
 
@@ -74,7 +82,7 @@ pub struct Workspace {
     pub place: OwnedFd,
     /// Path of the directory with all symbolic links resolved.
     pub path: PathBuf,
-    /// Directory with `upper` and `work` of the overlay, if the workspace is an overlay.
+    /// The directory with `upper` and `work` of the overlay, if the workspace is an overlay.
     pub layers: Option<PathBuf>,
     /// Whether the directory contains only files of earlier boxes and is mounted writable, without an
     /// overlay. Several boxes can share such a directory.
@@ -96,8 +104,9 @@ pub struct HomeMount {
 /// A path of the workspace that is hidden or read-only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// Path relative to the workspace. A path that is missing when the box starts is ignored. The mask
-    /// applies to the target of a symbolic link; the link itself can be replaced.
+    /// The path of the mask, relative to the workspace. A path that is missing when the box starts
+    /// is ignored. The mask applies to the target of a symbolic link; the link itself can be
+    /// replaced.
     pub path: PathBuf,
     pub kind: MaskKind,
 }

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 
-/// Maximum number of entries to search; sockets are usually near the top of a mount.
+/// The maximum number of directory entries to search for sockets, which are usually near the top of
+/// a mount.
 const MAX_ENTRIES: usize = 50_000;
 const MAX_DEPTH: usize = 16;
 
-/// Returns the paths of all sockets below a directory, relative to it.
+/// Returns the paths of all Unix sockets below a directory, relative to it.
 pub(crate) fn beneath(place: &OwnedFd) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = MAX_ENTRIES;

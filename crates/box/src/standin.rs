@@ -27,7 +27,8 @@ pub(crate) fn memory_of(init: i32, limit: u64) -> u64 {
         .sum()
 }
 
-/// Returns the size of memory files (memfd), which resident sizes do not include.
+/// Returns the total size of memory files (memfd) of processes, which resident sizes do not
+/// include.
 fn anonymous_files(processes: &[i32]) -> u64 {
     let mut seen = HashSet::new();
     let mut bytes = 0;

@@ -21,7 +21,7 @@ use crate::privilege::{Ids, MappedTrees, Privilege, is_root_without_capabilities
 use crate::request::Request;
 use crate::{embedded, hint};
 
-/// Why a box could not be built. The payload did not run.
+/// The reason why a box could not be built. The payload did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub enum StartError {
     Cgroup { source: io::Error },
     #[error("cannot start init: step {step:?} failed")]
     Init { step: SpawnStep, source: io::Error },
-    #[error("{}{what}{}", layer_prefix(*stage), remedy(*stage))]
+    #[error("{layer}{what}{remedy}", layer = layer_prefix(*stage), remedy = remedy(*stage))]
     Build { stage: Stage, what: String, source: io::Error },
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },
@@ -55,7 +55,7 @@ pub enum StartError {
     InitExited,
 }
 
-/// A complete box that is ready to start its payload.
+/// A built box whose payload is not started yet, or is running.
 #[derive(Debug)]
 pub struct BuiltBox {
     pub(crate) init: Spawned,
@@ -64,7 +64,7 @@ pub struct BuiltBox {
     pub(crate) janitor: Option<Janitor>,
     /// Whether the payload was already started.
     pub(crate) launched: bool,
-    /// Taken when supervision begins, so that closing a stream reaches the payload.
+    /// The host's ends of the payload's streams; taken when supervision begins.
     pub(crate) streams: Option<Streams>,
     sockets: Option<Sockets>,
     exec_channel: Option<ExecChannel>,
@@ -85,7 +85,7 @@ impl BuiltBox {
         self.template.limits.timeout = timeout;
     }
 
-    /// Returns the state of each layer of the box.
+    /// Returns the state of each isolation layer of the box.
     pub fn layers(&self) -> &[LayerState] {
         &self.layers
     }
@@ -98,12 +98,14 @@ impl BuiltBox {
         }
     }
 
-    /// Takes the channel that starts more programs. Returns `None` if it was not requested, or taken.
+    /// Removes and returns the channel that starts more programs in the box. Returns `None` if it
+    /// was not requested, or taken.
     pub fn take_exec_channel(&mut self) -> Option<ExecChannel> {
         self.exec_channel.take()
     }
 
-    /// Takes the listening sockets of the box. Returns `None` without a network, or if already taken.
+    /// Removes and returns the listening sockets of the box. Returns `None` without a network, or
+    /// if already taken.
     pub fn take_sockets(&mut self) -> Option<Sockets> {
         self.sockets.take()
     }
@@ -116,7 +118,8 @@ pub(crate) enum Streams {
     Terminal(OwnedFd),
 }
 
-/// Namespaces that clone3(2) creates. Init creates the cgroup and time namespaces itself, later.
+/// The namespaces that clone3(2) creates for init. Init creates the cgroup and time namespaces
+/// itself, later.
 const NAMESPACES: u64 = namespaces::USER
     | namespaces::MOUNT
     | namespaces::PID
@@ -124,7 +127,7 @@ const NAMESPACES: u64 = namespaces::USER
     | namespaces::IPC
     | namespaces::UTS;
 
-/// Capabilities that init needs to build the box, and then drops.
+/// The capabilities that init needs to build the box, and then drops.
 ///
 /// The file capabilities are for overlayfs, which keeps the credentials of its mount.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
@@ -199,7 +202,7 @@ pub fn start<T>(
     Ok((built, done))
 }
 
-/// Returns the cgroup for a box, or `None` if it is disabled or cannot be created.
+/// Returns the cgroup for a box, or `None` if cgroups are disabled or cannot be created.
 fn find_cgroup(request: &Request) -> Result<Option<Cgroup>, StartError> {
     let template = &request.template;
     if template.weaken.contains(&Layer::Cgroup) {
@@ -221,7 +224,7 @@ struct Built {
     exec_socket: Option<OwnedFd>,
 }
 
-/// The inputs for the start of one box.
+/// The inputs for building one box.
 struct Starter<'a> {
     request: &'a Request,
     privilege: Privilege,
@@ -303,7 +306,7 @@ impl Starter<'_> {
         Ok(Some(owner))
     }
 
-    /// Receives the descriptors of the requested cgroup.
+    /// Receives the descriptors of the requested cgroup from the janitor.
     fn receive_cgroups(&self) -> Result<Vec<OwnedFd>, StartError> {
         match (self.janitor, self.cgroup) {
             (Some(janitor), Some(_)) => {
@@ -408,7 +411,8 @@ fn wait_for_built(control: &OwnedFd) -> Result<(Vec<OwnedFd>, Option<Sockets>), 
     }
 }
 
-/// Returns the report of a child that failed before it could read the plan.
+/// Returns the error of a child process that failed before it could read the plan, if it reported
+/// one.
 fn early_failure(control: &OwnedFd) -> Option<StartError> {
     let mut buffer = [0; 16];
     let (length, _) = wire::receive_raw(control.as_fd(), &mut buffer).ok()??;
@@ -424,7 +428,7 @@ fn host<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> StartError {
     move |source| StartError::Host { doing, source: source.into() }
 }
 
-/// Returns the state of each layer of a box.
+/// Returns the state of each isolation layer of a new box.
 fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<LayerState> {
     let state = |layer: Layer| {
         if template.weaken.contains(&layer) {
@@ -455,7 +459,7 @@ fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Ve
     Layer::ALL.into_iter().map(|layer| LayerState { layer, state: state(layer) }).collect()
 }
 
-/// Returns the layer that init enforces in a stage of the build, if any.
+/// Returns the isolation layer that init enforces in a stage of the build, if any.
 fn layer_of(stage: Stage) -> Option<Layer> {
     match stage {
         Stage::Namespaces => Some(Layer::Namespaces),

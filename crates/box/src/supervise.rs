@@ -30,11 +30,12 @@ pub struct Supervision<'a> {
     pub input: BorrowedFd<'a>,
     pub output: BorrowedFd<'a>,
     pub error: BorrowedFd<'a>,
-    /// Filters the output, if it goes to the operator's terminal.
+    /// The filter for output that goes to the operator's terminal.
     pub filter: Option<&'a mut OutputFilter<'a>>,
-    /// Directory of the overlay's layers and the function that measures them, if the box has an overlay.
+    /// The directory of the overlay's layers and the function that measures them, if the box has an
+    /// overlay.
     pub disk: Option<(&'a Path, &'a mut DiskCounter<'a>)>,
-    /// The box is killed when this descriptor becomes readable or its other end is closed.
+    /// The descriptor whose readability or closing kills the box.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Supervision<'_> {
     }
 }
 
-/// A failure of the supervision itself. The box has been killed.
+/// An error of supervising a box. The box has been killed.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
     #[error("init failed before it could start the program: {what}")]
@@ -53,13 +54,14 @@ pub enum SuperviseError {
     Host { doing: &'static str, source: io::Error },
 }
 
-/// Interval for checking limits that have no notification.
+/// The interval for checking limits that have no notification.
 const TICK: Duration = Duration::from_millis(100);
-/// Time between a termination signal and the kill of the box.
+/// The time between a termination signal and the kill of the box.
 const GRACE: Duration = Duration::from_secs(10);
-/// Consecutive checks at the process limit after which a box without a cgroup is a fork bomb.
+/// The number of consecutive checks at the process limit after which a box without a cgroup is a
+/// fork bomb.
 const FULL_TICKS: u32 = 10;
-/// Refused forks above which a box is a fork bomb. A busy build causes fewer.
+/// The number of refused forks above which a box is a fork bomb. A busy build causes fewer.
 const FORK_BOMB: u64 = 256;
 
 impl BuiltBox {
@@ -92,7 +94,7 @@ impl BuiltBox {
         drop(self.clean_up(true));
     }
 
-    /// Lets the janitor remove the cgroups, if they contain no process.
+    /// Tells the janitor to remove the cgroups, if they contain no process.
     fn clean_up(self, init_reaped: bool) -> Teardown {
         let init = (!init_reaped).then_some(self.init.pid);
         if let (Some(janitor), None) = (&self.janitor, init) {
@@ -106,7 +108,7 @@ impl BuiltBox {
 #[derive(Debug)]
 #[must_use]
 pub struct Teardown {
-    /// Process id of init, if it is still exiting.
+    /// The process id of init, if init is still exiting.
     init: Option<i32>,
     cgroup: Option<Cgroup>,
     janitor: Option<Janitor>,
@@ -133,7 +135,7 @@ struct Watch<'a> {
     built: &'a BuiltBox,
     seen: Observed,
     over: bool,
-    /// Resource use of the whole box, as init reports it at the end.
+    /// The resource use of the whole box, as init reports it at the end.
     spent: Option<Spent>,
     started: Option<Instant>,
     ended: Option<Instant>,
@@ -141,7 +143,7 @@ struct Watch<'a> {
     grace: Option<Instant>,
     interrupts: u32,
     full_ticks: u32,
-    /// Highest measured memory use, in a box without a cgroup.
+    /// The highest measured memory use of a box without a cgroup, in bytes.
     peak: u64,
     next_tick: Instant,
     refused: Option<String>,
@@ -302,7 +304,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the time until the next deadline or check.
+    /// Returns the time until the next deadline or limit check.
     fn sleep(&self) -> Option<Duration> {
         if self.over {
             return None;
@@ -311,7 +313,7 @@ impl<'a> Watch<'a> {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Receives one message of init.
+    /// Receives one message of init and handles it.
     fn receive(&mut self) -> io::Result<()> {
         match wire::receive::<Event>(self.built.control.as_fd(), wire::MAX_SMALL_MESSAGE)? {
             Some((Event::Started, _)) => self.started = Some(Instant::now()),
@@ -369,7 +371,8 @@ impl<'a> Watch<'a> {
         wire::send(self.built.control.as_fd(), &InitCommand::Signal(signal), &[]).ok(); // init can have exited
     }
 
-    /// Enforces the limits that no event reports: output, time, memory, processes, disk.
+    /// Kills the box if it exceeds a limit that no event reports: output, time, memory, processes,
+    /// disk.
     fn limits(&mut self, flows: &mut [Flow<'_>], disk: Option<&mut DiskWatch<'_>>) {
         let limits = &self.built.template.limits;
         let written: u64 = flows.iter().skip(1).map(|flow| flow.total).sum();
@@ -429,7 +432,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the end of the box, and whether init has been reaped.
+    /// Returns how the box ended, and whether init has been reaped.
     fn finish(self, flows: &[Flow<'_>]) -> io::Result<(BoxEnd, bool)> {
         let usage = match self.spent {
             Some(Spent { user, system, max_rss_bytes }) => Usage { user, system, max_rss_bytes },

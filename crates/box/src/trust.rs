@@ -11,12 +11,12 @@ use belljar_init::plan::Step;
 use crate::request::Trust;
 use crate::view::file;
 
-/// Path of the CA bundle. All other bundle paths are links to it.
+/// The path of the CA bundle inside a box. All other bundle paths are links to it.
 const BUNDLE: &str = "/etc/belljar/ca.pem";
-/// Path of the Java key store with the same certificates.
+/// The path of the Java key store with the same certificates inside a box.
 const KEY_STORE: &str = "/etc/belljar/ca.jks";
 
-/// Bundle paths of distributions, each with its users.
+/// The paths of CA bundles in distributions, each with the programs that read it.
 const BUNDLES: [(&str, &str); 11] = [
     ("/etc/ssl/certs/ca-certificates.crt", "Debian, Ubuntu, Alpine, Arch; Go"),
     ("/etc/ssl/certs/ca-bundle.crt", "old names of Debian and Red Hat"),
@@ -31,14 +31,15 @@ const BUNDLES: [(&str, &str); 11] = [
     ("/etc/ca-certificates/trust-source/anchors/belljar.pem", "GnuTLS on Arch, through p11-kit"),
 ];
 
-/// Key store paths of Java, by distribution.
+/// The paths of Java key stores, by distribution.
 const KEY_STORES: [(&str, &str); 3] = [
     ("/etc/ssl/certs/java/cacerts", "Debian"),
     ("/etc/pki/java/cacerts", "Fedora"),
     ("/etc/pki/ca-trust/extracted/java/cacerts", "Fedora, target of /etc/pki/java/cacerts"),
 ];
 
-/// Variables that contain the path of the bundle, each with the programs that read it.
+/// The environment variables that contain the path of the CA bundle, each with the programs that
+/// read it.
 const VARIABLES: [(&str, &str); 19] = [
     ("SSL_CERT_FILE", "OpenSSL, Go, Ruby, httpx, uv, rustls-native-certs"),
     ("CURL_CA_BUNDLE", "curl, requests"),
@@ -61,7 +62,7 @@ const VARIABLES: [(&str, &str); 19] = [
     ("NIX_SSL_CERT_FILE", "nix"),
 ];
 
-/// Returns the steps that create the bundle, the key store and the links to them.
+/// Returns the steps that create the CA bundle, the key store and the links to them.
 pub(crate) fn steps(trust: &Trust) -> Vec<Step> {
     let hosts = BUNDLES.iter().map(|(path, _)| *path).find(|path| Path::new(path).is_file());
     let bundle = match hosts.filter(|_| trust.trust_host_cas) {
@@ -82,7 +83,7 @@ pub(crate) fn steps(trust: &Trust) -> Vec<Step> {
     steps
 }
 
-/// Returns the variables that point programs to the bundle, with their values.
+/// Returns the environment variables that point programs to the CA bundle, with their values.
 pub(crate) fn variables() -> impl Iterator<Item = (&'static str, String)> {
     let java = format!(
         "-Djavax.net.ssl.trustStore={KEY_STORE} -Djavax.net.ssl.trustStoreType=JKS \

@@ -12,7 +12,7 @@ pub struct BoxEnd {
     pub reason: Reason,
     pub exit: Option<i32>,
     pub signal: Option<i32>,
-    /// Time from the start of the program to its end.
+    /// The time from the start of the program to its end.
     pub wall: Duration,
     pub cpu: CpuTime,
     pub peak_memory: Option<u64>,
@@ -21,14 +21,14 @@ pub struct BoxEnd {
     /// Whether standard output ended with a newline or was empty.
     pub ended_in_newline: bool,
     pub layers: Vec<LayerState>,
-    /// Error of `execve`, if the program could not be executed.
+    /// The error of `execve`, if the program could not be executed.
     pub exec_error: Option<std::io::Error>,
 }
 
 /// The supervisor's observations of the payload's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Observed {
-    /// Reason for which the supervisor killed the box, if it did.
+    /// The reason why the supervisor killed the box, if it did.
     pub(crate) killed: Option<Reason>,
     pub(crate) exec_errno: Option<i32>,
     pub(crate) exit: Option<i32>,

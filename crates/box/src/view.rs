@@ -12,19 +12,21 @@ use belljar_model::Limits;
 
 use crate::privilege::Ids;
 
-/// Path of the payload's home inside a box.
+/// The path of the payload's home directory inside a box.
 pub const HOME: &str = "/home/user";
-/// Path of the workspace inside a box.
+/// The path of the workspace inside a box.
 pub const WORKSPACE: &str = "/workspace";
-/// Default search path for programs inside a box.
+/// The default `PATH` of programs inside a box.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Host name inside a box.
+/// The host name inside a box.
 pub const HOSTNAME: &str = "belljar";
 
-/// Directories with programs and libraries, mounted read-only. A symbolic link stays a link.
+/// The host directories with programs and libraries, which a box sees read-only. A symbolic link
+/// stays a link.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
 
-/// Entries of `/etc` that are mounted read-only, each with its user. A final `*` matches any suffix.
+/// The entries of `/etc` that are mounted read-only, each with the programs that use it. A final
+/// `*` matches any suffix.
 ///
 /// No entry contains private keys: a payload of a plain user has the groups of that user.
 const ETC: [(&str, &str); 24] = [
@@ -54,7 +56,8 @@ const ETC: [(&str, &str); 24] = [
     ("manpath.config", "the manual"),
 ];
 
-/// Entries of [`ETC`] that a box with a network does not get, because it trusts its own authority.
+/// The entries of [`ETC`] that a box with a network does not get, because it trusts its own
+/// authority.
 const AUTHORITIES: [&str; 4] =
     ["ssl/certs", "pki/tls/certs", "pki/ca-trust", "ca-certificates/extracted"];
 
@@ -83,7 +86,8 @@ pub(crate) fn system_steps(net: bool) -> Vec<Step> {
     steps
 }
 
-/// Returns the step that mounts or links one path of the host, or `None` if the path is missing.
+/// Returns the step that mounts or links one host path in the box, or `None` if the path is
+/// missing.
 fn expose(path: &Path) -> Option<Step> {
     let bytes = path.as_os_str().as_bytes().to_vec();
     let kind = std::fs::symlink_metadata(path).ok()?.file_type();

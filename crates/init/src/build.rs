@@ -26,24 +26,26 @@ use rustix::mount::{
 use crate::plan::{Access, Bytes, Plan, RootKind, Scratch, Source, Stage, Step};
 use crate::{Context, Failure, display, proc};
 
-/// Maximum number of bytes copied from a host file. The staging tmpfs has four times this size.
+/// The maximum number of bytes that are copied from a host file. The staging tmpfs has four times
+/// this size.
 const MAX_APPENDED: u64 = 1 << 20;
 
-/// The new root while it is being built.
+/// The new root file system of a box while it is being built.
 pub(crate) struct NewRoot<'a> {
-    /// A tmpfs for mounts that are needed only during the build.
+    /// A tmpfs for mounts that are needed only while the root file system is built.
     pub(crate) staging: OwnedFd,
     pub(crate) root: OwnedFd,
     /// Whether the root becomes read-only at the end of the build.
     pub(crate) is_read_only: bool,
     trees: &'a [OwnedFd],
-    /// Number of fixed files so far, for unique names of their sources.
+    /// The number of fixed files created so far, for unique names of their sources.
     fixed_files: Cell<usize>,
-    /// The directory that was opened last, because consecutive steps often use the same directory.
+    /// The directory that was opened last, cached because consecutive steps often use the same
+    /// directory.
     cached_directory: RefCell<Option<(Bytes, Rc<OwnedFd>)>>,
 }
 
-/// Builds the root that `plan` describes and makes it the root of this process.
+/// Builds the root file system that `plan` describes and makes it the root of this process.
 pub(crate) fn build(plan: &Plan, trees: &[OwnedFd]) -> Result<(), Failure> {
     let new_root = NewRoot::open(plan, trees)?;
     for step in &plan.steps {
@@ -57,7 +59,7 @@ pub(crate) fn build(plan: &Plan, trees: &[OwnedFd]) -> Result<(), Failure> {
 }
 
 impl<'a> NewRoot<'a> {
-    /// Creates the staging tmpfs, the scratch tmpfs and the new root without its content.
+    /// Creates the staging tmpfs, the scratch tmpfs and the empty new root.
     fn open(plan: &Plan, trees: &'a [OwnedFd]) -> Result<Self, Failure> {
         let open = || -> io::Result<Self> {
             let staging =
@@ -151,7 +153,7 @@ impl<'a> NewRoot<'a> {
         }
     }
 
-    /// Creates a directory and its missing parents.
+    /// Creates a directory of the new root and its missing parents.
     pub(crate) fn directory(&self, path: &[u8], mode: u32) -> io::Result<()> {
         let mut parent = open_beneath(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         let mut names = components(path).peekable();
@@ -166,7 +168,8 @@ impl<'a> NewRoot<'a> {
         Ok(())
     }
 
-    /// Returns the parent directory of `path`, created if missing, and the last component.
+    /// Returns the parent directory of `path` in the new root, created if missing, and the last
+    /// component.
     fn parent(&self, path: &[u8]) -> io::Result<(Rc<OwnedFd>, Bytes)> {
         let path = relative(path);
         let slash = path.iter().rposition(|byte| *byte == b'/');
@@ -203,8 +206,8 @@ impl<'a> NewRoot<'a> {
         }
     }
 
-    /// Creates a symbolic link in an untrusted directory tree. Replaces files and symbolic links on the
-    /// path, but no directories and no mounts.
+    /// Creates a symbolic link in an untrusted directory tree, replacing an existing file. Replaces
+    /// files and symbolic links on the path, but no directories and no mounts.
     fn replace_with_symlink(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
         let mut parent = open_beneath(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         let mut names = components(path).peekable();
@@ -306,7 +309,8 @@ impl<'a> NewRoot<'a> {
         links.iter().try_for_each(|(path, to)| self.symlink(path.as_bytes(), to.as_bytes()))
     }
 
-    /// Mounts a directory as a read-only overlay. A file is bind mounted, since it contains no sockets.
+    /// Mounts a directory as a read-only overlay on `target` in the new root. A file is bind
+    /// mounted, since it contains no sockets.
     fn read_only_overlay(&self, source: &Source, target: &[u8]) -> io::Result<()> {
         let tree = open_source(source, self.trees)?;
         let stat = rustix::fs::statat(&tree, "", AtFlags::EMPTY_PATH)?;
@@ -331,7 +335,7 @@ impl<'a> NewRoot<'a> {
         self.attach(overlay.as_fd(), target)
     }
 
-    /// Makes this the root and detaches the old root together with the staging tmpfs.
+    /// Makes the new root the root of this process and detaches the old root.
     fn enter(self) -> Result<(), Failure> {
         let pivot = || -> io::Result<()> {
             rustix::process::fchdir(&self.root)?;
@@ -353,7 +357,7 @@ pub(crate) fn open_beneath(dir: &OwnedFd, path: &[u8], flags: OFlags) -> io::Res
     Ok(rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)?)
 }
 
-/// Creates a file system of this type with these options, as a detached mount.
+/// Returns a detached mount of a new file system of this type with these options.
 pub(crate) fn filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -369,7 +373,7 @@ pub(crate) fn filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<Own
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Creates the scratch tmpfs and its directories, as a detached mount.
+/// Returns a detached mount of the scratch tmpfs with its directories.
 fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
     let (bytes, inodes) = (scratch.bytes.to_string(), scratch.inodes.to_string());
     let options = [("size", bytes.as_str()), ("nr_inodes", &inodes), ("mode", "755")];
@@ -384,13 +388,14 @@ fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
 
 /// The upper layer of an overlay.
 enum Upper<'a> {
-    /// The upper directory and the work directory.
+    /// The overlay stores changes in this upper directory, with this work directory.
     At(&'a str, &'a str),
     /// No upper layer. An overlay needs two layers, so an empty directory is added below.
     None,
 }
 
-/// Creates an overlay of the directory `lower` and `upper`. Paths are relative to the staging tmpfs.
+/// Returns a detached overlay mount of the directory `lower` and `upper`. Paths are relative to the
+/// staging tmpfs.
 fn new_overlay(staging: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<OwnedFd> {
     rustix::process::fchdir(staging)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -411,7 +416,8 @@ fn new_overlay(staging: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<O
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Opens a source as a detached mount. Fails with `ESTALE` if a host path has another identity.
+/// Returns a detached mount of a mount source. Fails with `ESTALE` if a host path has another
+/// identity.
 fn open_source(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
     match source {
         Source::Descriptor(index) => {
@@ -433,7 +439,7 @@ fn open_source(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Clones the mount of a file or directory beneath `dir`, as a detached mount.
+/// Returns a detached clone of the mount of a file or directory beneath `dir`.
 pub(crate) fn clone_beneath(dir: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(rustix::mount::open_tree(dir, name, flags)?)

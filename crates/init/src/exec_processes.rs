@@ -18,12 +18,12 @@ use crate::payload::{self, Streams};
 use crate::plan::{ExecCommand, ExecEvent, ExecSpec, InitCommand, Plan, Stdio};
 use crate::{Failure, wire};
 
-/// Maximum number of additional programs that run at the same time.
+/// The maximum number of additional programs that run at the same time.
 const MAX_PROCESSES: usize = 64;
-/// Timeout from fork to exec of an additional program.
+/// The timeout from fork to exec of an additional program.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The result of the poll in the main loop, for this module.
+/// The descriptors of this module that the poll of the main loop reported as ready.
 pub(crate) struct Ready {
     /// Whether the exec channel, or during a pause its socket, is readable.
     pub(crate) channel: bool,
@@ -44,13 +44,14 @@ pub(crate) struct ExecProcesses<'a> {
 /// The first process of one additional program.
 struct ExecProcess {
     pid: i32,
-    /// Socket for events and signals. `None` if the supervisor closed it.
+    /// The socket of the program for events and signals. `None` if the supervisor closed it.
     socket: Option<OwnedFd>,
-    /// Pipe that exec closes. If exec fails, the process writes an event to it first.
+    /// The pipe that a successful exec closes, and on which a failure is reported. If exec fails,
+    /// the process writes an event to it first.
     report: Option<OwnedFd>,
-    /// Master side of its terminal, until it is sent to the supervisor.
+    /// The master side of the program's terminal, until it is sent to the supervisor.
     master: Option<OwnedFd>,
-    /// Time at which the process is killed if it has not called exec.
+    /// The time at which the process is killed if it has not called exec.
     deadline: Instant,
 }
 
@@ -59,7 +60,8 @@ impl<'a> ExecProcesses<'a> {
         Self { plan, channel, terminals, processes: Vec::new(), pause: None }
     }
 
-    /// Returns the descriptors to poll. The exec channel or the socket of a pause, if any, is the first.
+    /// Returns the descriptors of the exec channel and its programs to poll. The exec channel or
+    /// the socket of a pause, if any, is the first.
     pub(crate) fn descriptors(&self) -> Vec<PollFd<'_>> {
         let channel = self.pause.as_ref().or(self.channel.as_ref());
         let of_processes =
@@ -73,7 +75,7 @@ impl<'a> ExecProcesses<'a> {
         self.pause.is_some() || self.channel.is_some()
     }
 
-    /// Returns the time until the next exec deadline, if any.
+    /// Returns the time until the next exec deadline of an additional program, if any.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         if self.pause.is_some() {
             return None;
@@ -83,7 +85,7 @@ impl<'a> ExecProcesses<'a> {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Serves the exec channel and all processes, without blocking.
+    /// Handles messages on the exec channel and from all additional programs, without blocking.
     pub(crate) fn serve(&mut self, ready: &Ready) {
         if self.pause.is_some() {
             self.end_pause(ready);
@@ -114,7 +116,7 @@ impl<'a> ExecProcesses<'a> {
         });
     }
 
-    /// Receives one command from the exec channel and carries it out.
+    /// Receives one command of the supervisor from the exec channel and carries it out.
     fn receive_command(&mut self) {
         let Some(channel) = &self.channel else { return };
         match wire::receive(channel.as_fd(), wire::MAX_MESSAGE) {
@@ -143,7 +145,8 @@ impl<'a> ExecProcesses<'a> {
         }
     }
 
-    /// Forks a process for a program. Returns its pid, its report pipe and the master side of its terminal.
+    /// Forks a process for an additional program. Returns its pid, its report pipe and the master
+    /// side of its terminal.
     fn start(
         &self,
         spec: &ExecSpec,
@@ -179,7 +182,7 @@ impl<'a> ExecProcesses<'a> {
         }
     }
 
-    /// Stops all processes of the box and keeps the socket of the requester.
+    /// Stops all processes of the box and keeps the socket of the requester, until it is closed.
     fn begin_pause(&mut self, descriptors: Vec<OwnedFd>) {
         let Some(socket) = descriptors.into_iter().next() else { return };
         signal_all(Signal::STOP);
@@ -187,8 +190,8 @@ impl<'a> ExecProcesses<'a> {
         self.pause = Some(socket);
     }
 
-    /// Continues all processes if the socket of the pause is closed. The requester never sends on this
-    /// socket, so it is readable only when it is closed.
+    /// Continues all processes of the box if the supervisor has closed the socket of the pause. The
+    /// requester never sends on this socket, so it is readable only when it is closed.
     fn end_pause(&mut self, ready: &Ready) {
         if !ready.channel {
             return;
@@ -201,7 +204,7 @@ impl<'a> ExecProcesses<'a> {
 }
 
 impl ExecProcess {
-    /// Forwards the signals that the supervisor has sent to the process.
+    /// Forwards the signals that the supervisor has sent for this program to its process.
     fn forward_signals(&mut self) {
         let Some(socket) = &self.socket else { return };
         loop {
@@ -217,7 +220,7 @@ impl ExecProcess {
         self.socket = None;
     }
 
-    /// Reports whether exec succeeded, if this is known now.
+    /// Reports to the supervisor whether exec succeeded, if this is known now.
     fn check_exec(&mut self) {
         let Some(report) = &self.report else { return };
         let mut buffer = [0; wire::MAX_SMALL_MESSAGE];
@@ -237,7 +240,8 @@ impl ExecProcess {
         self.master = None;
     }
 
-    /// Sends an event to the supervisor. `Started` carries the master side of the terminal.
+    /// Sends an event about an additional program to the supervisor. `Started` carries the master
+    /// side of the terminal.
     fn send(&self, event: &ExecEvent) {
         let Some(socket) = &self.socket else { return };
         let master = self.master.as_ref().filter(|_| *event == ExecEvent::Started);

@@ -17,7 +17,7 @@ use crate::build::{NewRoot, attach_to, clone_beneath, components, open_beneath, 
 use crate::plan::{Bytes, MaskKind};
 use crate::proc;
 
-/// Maximum number of symbolic links that [`NewRoot::resolve`] follows, like the kernel.
+/// The maximum number of symbolic links that [`NewRoot::resolve`] follows, like the kernel.
 const MAX_LINKS: usize = 40;
 
 impl NewRoot<'_> {
@@ -36,7 +36,8 @@ impl NewRoot<'_> {
         attach_to(cover.as_fd(), target.as_fd())
     }
 
-    /// Hides a path beneath a directory or makes it read-only. Ignores a missing path.
+    /// Hides a path beneath a directory of the new root, or makes it read-only. Ignores a missing
+    /// path.
     pub(crate) fn mask(&self, beneath: &[u8], path: &[u8], kind: MaskKind) -> io::Result<()> {
         let Some(path) = self.resolve(beneath, path)? else { return Ok(()) };
         self.mount_parents(&path)?;
@@ -53,8 +54,9 @@ impl NewRoot<'_> {
         Ok(())
     }
 
-    /// Mounts a read-only file at `path`. Removes symbolic links on the path, and renames a directory at
-    /// `path`. In a persistent directory an empty file, the mount point, stays after the box ends.
+    /// Mounts a read-only file with this content at `path` in the new root. Removes symbolic links
+    /// on the path, and renames a directory at `path`. In a persistent directory an empty file, the
+    /// mount point, stays after the box ends.
     pub(crate) fn fixed_file(&self, path: &[u8], content: &[u8], number: usize) -> io::Result<()> {
         let names: Vec<&[u8]> = components(path).collect();
         let Some((name, above)) = names.split_last() else {
@@ -78,7 +80,7 @@ impl NewRoot<'_> {
         Ok(())
     }
 
-    /// Makes every parent directory of `path` a mount, unless the box cannot rename it anyway.
+    /// Turns every parent directory of `path` into a mount, so that the box cannot rename it.
     fn mount_parents(&self, path: &[u8]) -> io::Result<()> {
         let path = relative(path);
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
@@ -145,7 +147,7 @@ impl NewRoot<'_> {
     }
 }
 
-/// Makes sure that `name` is a directory, or else a file that another file can be mounted on.
+/// Makes `name` a directory or a regular file, on which another one can be mounted.
 fn make_mount_point(parent: &OwnedFd, name: &[u8], directory: bool) -> io::Result<()> {
     let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => None,
@@ -180,7 +182,7 @@ fn allow_owner(parent: &OwnedFd, name: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a file or directory to an unused name.
+/// Renames an existing file or directory to an unused name.
 fn move_aside(parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
     use rustix::fs::RenameFlags;
     for number in 0..1000 {
@@ -193,7 +195,7 @@ fn move_aside(parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
     Err(Errno::EXIST.into())
 }
 
-/// Clones a directory or file with all mounts beneath it, as a detached mount.
+/// Returns a detached clone of a directory or file with all mounts beneath it.
 fn clone_all(path: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

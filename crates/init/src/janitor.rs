@@ -25,10 +25,11 @@ use crate::wire;
 /// A request from the supervisor to the janitor. Answered by a [`JanitorResponse`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum JanitorRequest {
-    /// Create these cgroups. The response carries one descriptor per cgroup, see [`CgroupSpec::join_file`].
+    /// Asks for the creation of these cgroups. The response carries one descriptor per cgroup, see
+    /// [`CgroupSpec::join_file`].
     Cgroups(Vec<CgroupSpec>),
-    /// Create a user namespace that maps the ids `owner` of files on disk to the ids `outside`. The
-    /// response carries its descriptor.
+    /// Asks for a user namespace that maps the ids `owner` of files on disk to the ids `outside`.
+    /// The response carries its descriptor.
     Namespace { owner: (u32, u32), outside: (u32, u32) },
 }
 
@@ -36,18 +37,19 @@ pub enum JanitorRequest {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CgroupSpec {
     pub path: Bytes,
-    /// Values to write to files of the cgroup.
+    /// The values to write to settings files of the cgroup.
     pub files: Vec<Setting>,
-    /// File through which a process joins the cgroup. With `None` the response carries the directory.
+    /// The file through which a process joins the cgroup, if needed. With `None` the response
+    /// carries the directory.
     pub join_file: Option<String>,
 }
 
-/// One value to write to a file of a cgroup.
+/// One value to write to a settings file of a cgroup.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setting {
     pub file: String,
     pub value: String,
-    /// Whether failure is ignored, because some kernels lack the file.
+    /// Whether a failure to write is ignored, because some kernels lack the file.
     pub optional: bool,
 }
 
@@ -58,7 +60,7 @@ pub enum JanitorResponse {
     Failed { errno: i32 },
 }
 
-/// Serves the supervisor until it closes the socket, then removes the cgroups.
+/// Runs as the janitor: serves the supervisor until it closes the socket, then removes the cgroups.
 pub fn run() -> ExitCode {
     let Ok(control) = belljar_sys::exec::adopt(CONTROL_FD) else { return ExitCode::from(2) };
     // SIGINT and SIGHUP from the terminal must reach only the supervisor.
@@ -127,7 +129,8 @@ fn create(path: &Path, cgroup: &CgroupSpec) -> io::Result<OwnedFd> {
     }
 }
 
-/// Creates a user namespace that maps one user id and one group id. A temporary process holds it open.
+/// Returns a new user namespace that maps one user id and one group id. A temporary process holds
+/// it open.
 fn namespace(owner: (u32, u32), outside: (u32, u32)) -> io::Result<OwnedFd> {
     let holder = clone::hold_user_namespace()?;
     let pid = holder.pid;
@@ -155,7 +158,7 @@ pub fn remove(directory: &Path) {
     }
 }
 
-/// Kills all processes of a cgroup (v2), or those in its list of processes (v1).
+/// Kills all processes of a cgroup: at once (v2), or one by one from its list (v1).
 fn kill_all(directory: &Path) {
     if std::fs::write(directory.join("cgroup.kill"), "1").is_ok() {
         return;

@@ -28,11 +28,11 @@ pub use reap::run;
 
 use plan::Stage;
 
-/// Why a box could not be built. Init sends its fields to the supervisor.
+/// The reason why init could not build a box. Init sends its fields to the supervisor.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) stage: Stage,
-    /// What failed, as a clause: "cannot mount /proc".
+    /// The failed operation as a clause: "cannot mount /proc".
     pub(crate) what: String,
     pub(crate) errno: i32,
 }

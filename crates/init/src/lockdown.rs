@@ -35,7 +35,8 @@ pub(crate) fn limit_user_counters() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Applies Landlock, limits, capabilities and seccomp. Returns the Landlock ABI, or 0 without Landlock.
+/// Restricts this process with Landlock, limits, capabilities and seccomp. Returns the Landlock
+/// ABI, or 0 without Landlock.
 pub(crate) fn lock(plan: &Plan) -> Result<u32, Failure> {
     rustix::thread::set_no_new_privs(true)
         .context(Stage::NoNewPrivs, || "cannot set no_new_privs".to_owned())?;
@@ -62,7 +63,8 @@ pub(crate) fn lock(plan: &Plan) -> Result<u32, Failure> {
     Ok(abi)
 }
 
-/// Enforces the Landlock rules. Returns the Landlock ABI of the kernel.
+/// Enforces the Landlock rules on this process and returns the Landlock version. Returns the
+/// Landlock ABI of the kernel.
 fn restrict(rules: &Landlock) -> Result<u32, Failure> {
     let abi = landlock::abi()
         .context(Stage::Landlock, || "cannot read the Landlock version of the kernel".to_owned())?;

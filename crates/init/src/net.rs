@@ -15,13 +15,13 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt
 use crate::plan::{DNS, Event, NetPlan, Socket, Stage};
 use crate::{Context, Failure, wire};
 
-/// First port that a process without privileges can bind; no process of a box has privileges.
+/// The first port that a process without privileges can bind; no process of a box has privileges.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 
-/// Maximum number of connections that wait to be accepted; equal to the kernel's limit.
+/// The maximum number of connections that wait to be accepted; equal to the kernel's limit.
 const BACKLOG: i32 = 4096;
 
-/// Builds the network and sends its sockets to the supervisor.
+/// Builds the network of the box and sends its sockets to the supervisor.
 pub(crate) fn open(plan: &NetPlan, control: BorrowedFd<'_>) -> Result<(), Failure> {
     let family = route().context(Stage::Net, || "cannot make every address local".to_owned())?;
     let sockets = listen(plan, family)?;
@@ -34,7 +34,8 @@ pub(crate) fn open(plan: &NetPlan, control: BorrowedFd<'_>) -> Result<(), Failur
     Ok(())
 }
 
-/// Makes every address local. Returns the family for the sockets: IPv6, or IPv4 if IPv6 is disabled.
+/// Makes every IP address local, so that all connections reach the listening sockets. Returns the
+/// family for the sockets: IPv6, or IPv4 if IPv6 is disabled.
 fn route() -> io::Result<Family> {
     net::make_every_address_local(Family::V4)?;
     match net::make_every_address_local(Family::V6) {
@@ -91,7 +92,8 @@ fn redirect(redirects: &Redirects) -> Result<(), Failure> {
         .context(Stage::Redirect, || "cannot redirect connections".to_owned())
 }
 
-/// Creates a transparent socket for redirected connections. Returns the socket and its port.
+/// Creates a transparent listening socket for redirected connections, and returns it with its port.
+/// Returns the socket and its port.
 fn transparent(family: Family) -> io::Result<(OwnedFd, u16)> {
     let socket = new(family, SocketType::STREAM)?;
     net::set_transparent(socket.as_fd(), family)?;

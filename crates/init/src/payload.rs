@@ -17,7 +17,8 @@ pub(crate) enum Streams {
     Terminal(OwnedFd),
 }
 
-/// Executes the payload. Returns only on failure, with the event for the supervisor.
+/// Replaces this process by the payload, the first program of the box. Returns only on failure,
+/// with the event for the supervisor.
 pub(crate) fn become_program(plan: &Plan, streams: &Streams, program: Option<&OwnedFd>) -> Event {
     let prepared = prepare(streams)
         .and_then(|()| enter(&plan.workdir))
@@ -31,7 +32,8 @@ pub(crate) fn become_program(plan: &Plan, streams: &Streams, program: Option<&Ow
     }
 }
 
-/// Executes a program that joins a running box. Returns only on failure, with the event for the supervisor.
+/// Replaces this process by an additional program of a running box. Returns only on failure, with
+/// the event for the supervisor.
 pub(crate) fn become_exec_program(plan: &Plan, spec: &ExecSpec, streams: &Streams) -> ExecEvent {
     let prepared =
         prepare(streams).and_then(|()| if plan.self_test { selftest::run(plan) } else { Ok(()) });
@@ -69,14 +71,14 @@ fn prepare(streams: &Streams) -> Result<(), Failure> {
     signal::reset().context(Stage::Namespaces, || "cannot reset the signals".to_owned())
 }
 
-/// Changes the working directory.
+/// Changes the working directory of this process.
 fn enter(directory: &[u8]) -> Result<(), Failure> {
     rustix::process::chdir(directory)
         .context(Stage::Root, || format!("cannot enter {}", display(directory)))
 }
 
-/// Executes the program, searching PATH like execvp(3) but without a fallback to a shell. Returns only on
-/// failure. `program_fd` is the program if it has no path in the box.
+/// Executes a program, searching PATH like execvp(3) but without a fallback to a shell. Returns
+/// only on failure. `program_fd` is the program if it has no path in the box.
 fn execute(argv: &[Bytes], env: &[Bytes], program_fd: Option<&OwnedFd>) -> io::Error {
     let c_strings = |strings: &[Bytes]| -> Result<Vec<CString>, _> {
         strings.iter().map(|string| CString::new(string.clone())).collect()
@@ -120,7 +122,7 @@ impl Streams {
     }
 }
 
-/// Opens the directory of the box's terminals.
+/// Opens the directory `/dev/pts` of the box.
 pub(crate) fn open_terminals() -> Result<OwnedFd, Failure> {
     use rustix::fs::OFlags;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -128,7 +130,8 @@ pub(crate) fn open_terminals() -> Result<OwnedFd, Failure> {
         .context(Stage::Terminal, || "cannot open /dev/pts".to_owned())
 }
 
-/// Opens a terminal of the box's `devpts`. Returns its master side and the side for the program.
+/// Opens a new terminal of the box's `devpts`. Returns its master side and the side for the
+/// program.
 pub(crate) fn open_terminal(
     terminals: &OwnedFd,
     rows: u16,

@@ -13,19 +13,20 @@ pub type Bytes = Vec<u8>;
 /// A message from the supervisor to init over the control socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum InitCommand {
-    /// Build and restrict the box. Carries the descriptors of the plan. Answered by [`Event::Built`].
+    /// Tells init to build and restrict the box. Carries the descriptors of the plan. Answered by
+    /// [`Event::Built`].
     Build(Box<Plan>),
     /// Start the payload. Answered by [`Event::Started`] or [`Event::ExecFailed`].
     Go,
-    /// Send this signal to the payload.
+    /// Tells init to send this signal to the payload.
     Signal(i32),
 }
 
 /// A message from init to the supervisor over the control socket.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// Some of the sockets of the [`NetPlan`], with their descriptors in this order. Init sends all
-    /// sockets before [`Event::Built`].
+    /// Some of the listening sockets of the [`NetPlan`], with their descriptors in this order. Init
+    /// sends all sockets before [`Event::Built`].
     Sockets(Vec<Socket>),
     /// The box is built. Carries the master side of the terminal if the plan has one.
     Built { landlock_abi: u32 },
@@ -39,22 +40,24 @@ pub enum Event {
     Ended { exit: Option<i32>, signal: Option<i32>, spent: Option<Spent> },
 }
 
-/// CPU time and memory that all processes of a box used. Measured after all others ended.
+/// The CPU time and memory that all processes of a box used. Measured after all others ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     pub user: Duration,
     pub system: Duration,
-    /// Peak resident memory of the largest process.
+    /// The peak resident memory of the largest process, in bytes.
     pub max_rss_bytes: u64,
 }
 
 /// A message from the supervisor to init over the exec channel. Carries a socket for this command alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ExecCommand {
-    /// Start another program. Its three streams follow the socket, unless it gets a terminal. On the
-    /// socket, init sends [`ExecEvent`]s and the supervisor sends [`InitCommand::Signal`].
+    /// Tells init to start another program. Its three streams follow the socket, unless it gets a
+    /// terminal. On the socket, init sends [`ExecEvent`]s and the supervisor sends
+    /// [`InitCommand::Signal`].
     Exec(Box<ExecSpec>),
-    /// Stop all processes until the supervisor closes the socket. Answered by [`ExecEvent::Stopped`].
+    /// Tells init to stop all processes until the supervisor closes the socket. Answered by
+    /// [`ExecEvent::Stopped`].
     Pause,
 }
 
@@ -63,7 +66,8 @@ pub enum ExecCommand {
 pub struct ExecSpec {
     pub argv: Vec<Bytes>,
     pub env: Vec<Bytes>,
-    /// Working directory, relative to the working directory of the payload. `None` is the latter.
+    /// The working directory of the program, relative to the working directory of the payload.
+    /// `None` is the latter.
     pub workdir: Option<Bytes>,
     pub stdio: Stdio,
 }
@@ -71,17 +75,17 @@ pub struct ExecSpec {
 /// A message from init to the supervisor about one [`ExecCommand`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecEvent {
-    /// The program was executed. Carries the master side of its terminal, if it has one.
+    /// The additional program was executed. Carries the master side of its terminal, if it has one.
     Started,
-    /// The program could not be started.
+    /// The additional program could not be started.
     Failed { what: String, errno: i32 },
     /// The working directory could not be entered.
     NoWorkdir { errno: i32 },
-    /// The program could not be executed.
+    /// The additional program could not be executed.
     ExecFailed { errno: i32 },
     /// The first process of the program ended; its child processes can still run.
     Ended { exit: Option<i32>, signal: Option<i32> },
-    /// `SIGSTOP` was sent to all processes of the box.
+    /// The signal `SIGSTOP` was sent to all processes of the box.
     Stopped,
 }
 
@@ -90,9 +94,9 @@ pub enum ExecEvent {
 pub enum Stage {
     Protocol,
     Namespaces,
-    /// Routes and sockets of the box's network.
+    /// The setup of the box's routes and sockets failed.
     Net,
-    /// Redirects of TCP connections to the sockets of the supervisor.
+    /// The redirects of TCP connections to the sockets of the supervisor failed.
     Redirect,
     Cgroup,
     TimeNamespace,
@@ -115,31 +119,31 @@ pub struct Plan {
     pub hostname: Bytes,
     /// Network of the box. With `None` the box has only a loopback interface.
     pub net: Option<NetPlan>,
-    /// Number of descriptors at the start of the list that are `tasks` files of cgroups (v1), which init
-    /// joins. A thread that moves *itself* does not take the kernel's thread-group lock, which would cost
-    /// an RCU grace period.
+    /// The number of descriptors at the start of the list that are `tasks` files of cgroups (v1),
+    /// which init joins. A thread that moves *itself* does not take the kernel's thread-group lock,
+    /// which would cost an RCU grace period.
     pub cgroup_files: usize,
     pub root: RootKind,
     pub scratch: Scratch,
-    /// Steps that fill the new root, in order.
+    /// The steps that fill the new root, in order.
     pub steps: Vec<Step>,
     /// Whether the last descriptor is the program of the payload, which then has no path in the box.
     pub has_program_fd: bool,
     /// Whether a descriptor after all others is the exec channel, which receives [`ExecCommand`]s.
     pub has_exec_channel: bool,
-    /// Working directory of the payload, as a path inside the box.
+    /// The working directory of the payload, as a path inside the box.
     pub workdir: Bytes,
     pub argv: Vec<Bytes>,
     /// The complete environment of the payload, as `NAME=value`.
     pub env: Vec<Bytes>,
     pub limits: Vec<(Limit, u64)>,
-    /// Number of CPUs that the payload is bound to, if no cgroup limits its CPU time.
+    /// The number of CPUs that the payload is bound to, if no cgroup limits its CPU time.
     pub affinity: Option<u32>,
     /// Whether monotonic and boot clocks count from the start of the box instead of the host.
     pub own_clocks: bool,
     pub forbid_nested_userns: bool,
     pub landlock: Option<Landlock>,
-    /// Compiled seccomp filter; each instruction is code, jump if true, jump if false, operand.
+    /// The compiled seccomp filter; each instruction is code, jump if true, jump if false, operand.
     pub seccomp: Option<Vec<(u16, u8, u8, u32)>>,
     pub stdio: Stdio,
     pub self_test: bool,
@@ -148,13 +152,13 @@ pub struct Plan {
 /// The network of a box: every address is local, and the supervisor owns the listening sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetPlan {
-    /// TCP ports, in addition to 53, that get a separate socket. At most [`MAX_PORTS`].
+    /// The TCP ports, in addition to 53, that get a separate socket. At most [`MAX_PORTS`].
     pub ports: Vec<u16>,
     /// Whether an additional socket gets the connections to all other ports.
     pub any_port: bool,
 }
 
-/// Maximum number of TCP ports of a box that get a separate socket.
+/// The maximum number of TCP ports of a box that get a separate socket.
 pub const MAX_PORTS: usize = 200;
 
 /// Port of DNS servers.
@@ -166,16 +170,17 @@ pub enum Socket {
     DnsUdp,
     DnsTcp,
     Tcp(u16),
-    /// TCP connections to all ports that have no separate socket.
+    /// The socket gets TCP connections to all ports that have no separate socket.
     Any,
 }
 
 /// The initial content of the new root.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum RootKind {
-    /// An empty tmpfs, which becomes read-only after the steps of the plan.
+    /// The root is an empty tmpfs, which becomes read-only after the steps of the plan.
     Empty,
-    /// A directory that the user chose, with an overlay in the scratch space for changes.
+    /// The root is a directory that the user chose, with an overlay in the scratch space for
+    /// changes.
     Directory(Source),
 }
 
@@ -184,16 +189,18 @@ pub enum RootKind {
 pub struct Scratch {
     pub bytes: u64,
     pub inodes: u64,
-    /// Directories of the tmpfs: name, path inside the box, and mode.
+    /// The directories of the tmpfs: name, path inside the box, and mode.
     pub at: Vec<(Bytes, Bytes, u32)>,
 }
 
 /// The source of a mount: a host path, or a mount that the supervisor opened.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Source {
-    /// A host path that init opens. `identity` is the required device and inode.
+    /// The mount source is a host path that init opens. `identity` is the required device and
+    /// inode.
     Path { path: Bytes, identity: Option<(u64, u64)> },
-    /// Index of a descriptor of the plan: a detached mount that the supervisor made.
+    /// The mount source is a detached mount of the supervisor: the index of a descriptor of the
+    /// plan.
     Descriptor(u32),
 }
 
@@ -212,13 +219,14 @@ pub enum Step {
         path: Bytes,
         content: Bytes,
     },
-    /// A file with `content` followed by the content of the host file `appended`.
+    /// Creates a file with `content` followed by the content of the host file `appended`.
     FileWithAppended {
         path: Bytes,
         content: Bytes,
         appended: Bytes,
     },
-    /// A symbolic link that replaces an existing file, and replaces symbolic links in its parent path.
+    /// Creates a symbolic link that replaces an existing file, and replaces symbolic links in its
+    /// parent path.
     ReplaceWithSymlink {
         path: Bytes,
         target: Bytes,
@@ -234,31 +242,33 @@ pub enum Step {
     Proc {
         mask: Option<ProcMask>,
     },
-    /// `/dev` with the standard devices and a new `devpts`.
+    /// Creates `/dev` with the standard devices and a new `devpts`.
     Devices,
     /// Covers an existing file or directory with an empty, read-only one.
     Hide {
         path: Bytes,
     },
-    /// Hides `path`, which is relative to `beneath`, or makes it read-only, if it exists. Symbolic links
-    /// are followed. The box cannot rename the target of the links or a directory above it afterwards.
+    /// Hides the file `path`, which is relative to `beneath`, or makes it read-only, if it exists.
+    /// Symbolic links are followed. The box cannot rename the target of the links or a directory
+    /// above it afterwards.
     Mask {
         beneath: Bytes,
         path: Bytes,
         kind: MaskKind,
     },
-    /// A file that the box cannot change, remove or replace. It covers an existing file.
+    /// Creates a file that the box cannot change, remove or replace. It covers an existing file.
     FixedFile {
         path: Bytes,
         content: Bytes,
     },
-    /// A read-only overlay of a directory. Unlike through a read-only bind mount, the box cannot connect
-    /// to a Unix socket of the host in it.
+    /// Mounts a read-only overlay of a directory. Unlike through a read-only bind mount, the box
+    /// cannot connect to a Unix socket of the host in it.
     ReadOnlyOverlay {
         source: Source,
         target: Bytes,
     },
-    /// An overlay of `lower` that stores changes in `layers/upper`, with `layers/work` for overlayfs.
+    /// Mounts an overlay of `lower` that stores changes in `layers/upper`, with `layers/work` for
+    /// overlayfs.
     Overlay {
         lower: Source,
         layers: Source,
@@ -269,28 +279,28 @@ pub enum Step {
 /// The access that a mask leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MaskKind {
-    /// No access: an empty file or directory covers the original.
+    /// The mask leaves no access: an empty file or directory covers the original.
     Hidden,
-    /// Read and execute access.
+    /// The mask leaves read and execute access.
     ReadOnly,
 }
 
 /// The entries of `/proc` that stay visible in addition to the processes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProcMask {
-    /// Names of entries that stay unchanged.
+    /// The names of entries of `/proc` that stay unchanged.
     pub keep: Vec<Bytes>,
-    /// Files with replaced content: the path beneath `/proc` and the content.
+    /// The files of `/proc` with replaced content: the path beneath `/proc` and the content.
     pub replace: Vec<(Bytes, Bytes)>,
 }
 
 /// The access that a bind mount grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Read and execute; set-user-id bits and device nodes have no effect.
+    /// The mount grants read and execute access; set-user-id bits and device nodes have no effect.
     ReadOnly,
     ReadWrite,
-    /// Read, write and ioctl of a device node.
+    /// The mount grants read, write and ioctl access to a device node.
     Device,
 }
 
@@ -310,17 +320,17 @@ pub enum Limit {
 /// The Landlock rules of the payload. Reading and executing is allowed on all paths.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Landlock {
-    /// Paths beneath which the payload can write.
+    /// The paths beneath which the payload can write.
     pub writable: Vec<Bytes>,
-    /// Device nodes that the payload can read, write and control with ioctl.
+    /// The device nodes that the payload can read, write and control with ioctl.
     pub devices: Vec<Bytes>,
 }
 
 /// The standard streams of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stdio {
-    /// Three descriptors of the message become standard input, output and error.
+    /// Three descriptors of the message become standard input, output and error of the program.
     Pipes,
-    /// A new terminal of the box, with this size.
+    /// The program gets a new terminal of the box, with this size.
     Terminal { rows: u16, columns: u16 },
 }

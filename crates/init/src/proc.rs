@@ -15,9 +15,9 @@ use rustix::mount::MoveMountFlags;
 use crate::build::{NewRoot, clone_beneath, filesystem, open_beneath};
 use crate::plan::ProcMask;
 
-/// Name of the empty file that covers files.
+/// The name of the empty file that covers hidden files.
 pub(crate) const EMPTY_FILE: &[u8] = b".file";
-/// Name of the empty directory that covers directories.
+/// The name of the empty directory that covers hidden directories.
 pub(crate) const EMPTY_DIR: &[u8] = b".dir";
 
 /// Mounts `/proc` read-only, with processes of other users hidden and other entries masked.
@@ -30,7 +30,8 @@ pub(crate) fn mount(new_root: &NewRoot<'_>, mask: Option<&ProcMask>) -> io::Resu
     mount::set_tree_attributes(proc.as_fd(), attr::READ_ONLY | attr::NO_SUID | attr::NO_EXEC)
 }
 
-/// Creates the empty file and the empty directory in `covers/` of the staging tmpfs.
+/// Creates the empty file and the empty directory that cover hidden paths, in `covers/` of the
+/// staging tmpfs.
 pub(crate) fn make_covers(staging: &OwnedFd) -> io::Result<()> {
     let covers = open_beneath(staging, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
     rustix::fs::mkdirat(&covers, EMPTY_DIR, Mode::from_raw_mode(0o555))?;
@@ -87,7 +88,7 @@ fn make_parents(dir: &OwnedFd, path: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a file with this content beneath `dir`.
+/// Creates a file with this content and mode at `path` beneath `dir`.
 pub(crate) fn write(dir: &OwnedFd, path: &[u8], content: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, path, flags, Mode::from_raw_mode(mode))?;

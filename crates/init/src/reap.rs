@@ -35,7 +35,8 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Carries out the commands of the supervisor from the plan to the end of the payload.
+/// Runs one box: carries out the commands of the supervisor from the plan to the end of the
+/// payload.
 fn serve(control: BorrowedFd<'_>) -> Result<(), Failure> {
     let protocol = || "cannot exchange messages with the supervisor".to_owned();
     let received = wire::receive(control, wire::MAX_MESSAGE).context(Stage::Protocol, protocol)?;
@@ -93,8 +94,8 @@ fn kill_all() -> io::Result<Spent> {
     Ok(Spent { user, system, max_rss_bytes })
 }
 
-/// Builds the network, the root and the streams, while init still has the privileges for it. Returns
-/// the streams of the payload and the master side of its terminal.
+/// Builds the network, the root and the streams of the box, while init still has the privileges for
+/// it. Returns the streams of the payload and the master side of its terminal.
 fn build_box(
     plan: &Plan,
     control: BorrowedFd<'_>,
@@ -154,8 +155,8 @@ fn start_clocks() -> io::Result<()> {
     std::fs::write("/proc/self/timens_offsets", offsets)
 }
 
-/// Forks the payload and waits until its program is executed. Returns its pid, or the event that reports
-/// why exec failed.
+/// Forks the process of the payload and waits until its program is executed. Returns its pid, or
+/// the event that reports why exec failed.
 fn start(
     plan: &Plan,
     streams: Streams,
@@ -193,8 +194,8 @@ fn start(
     }
 }
 
-/// Reaps processes and serves commands until the payload ends. Returns `None` if the supervisor has
-/// exited.
+/// Reaps processes of the box and serves commands until the payload ends. Returns `None` if the
+/// supervisor has exited.
 fn reap(
     control: BorrowedFd<'_>,
     signals: &SignalFd,

@@ -12,7 +12,8 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::Failure;
 use crate::plan::{Plan, RootKind, Stage};
 
-/// Checks that Landlock is enforced: without Landlock any user can create a device node 0:0.
+/// Returns an error if Landlock is not enforced: without Landlock any user can create a device node
+/// 0:0.
 pub(crate) fn landlock_holds() -> Result<(), Failure> {
     let path = "/tmp/.belljar-self-test";
     match rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::empty(), 0) {
@@ -23,7 +24,8 @@ pub(crate) fn landlock_holds() -> Result<(), Failure> {
     }
 }
 
-/// Checks all other layers, in the payload's process just before exec.
+/// Returns an error if a layer other than Landlock is not enforced, in the payload's process just
+/// before exec.
 pub(crate) fn run(plan: &Plan) -> Result<(), Failure> {
     let capabilities = rustix::thread::capabilities(None)
         .map_err(|e| failed("cannot read the capabilities", Some(e)))?;
@@ -63,12 +65,12 @@ fn open(path: &str, flags: OFlags) -> rustix::io::Result<std::os::fd::OwnedFd> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an unexpected descriptor is closed")]
-/// Fails with `what` if a forbidden operation succeeded.
+/// Returns the error `what` if a forbidden operation succeeded.
 fn refused<T>(what: &str, outcome: rustix::io::Result<T>) -> Result<(), Failure> {
     expect(outcome.is_err(), what)
 }
 
-/// Fails with `otherwise` unless the condition holds.
+/// Returns the error `otherwise` unless the condition holds.
 fn expect(holds: bool, otherwise: &str) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(failed(&format!("self-test failed: {otherwise}"), None)) }
 }

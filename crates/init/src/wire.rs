@@ -10,16 +10,17 @@ use rustix::net::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Maximum size of a message, in bytes. It is above any real plan and below the kernel's socket buffer.
+/// The maximum size of a message, in bytes. It is above any real plan and below the kernel's socket
+/// buffer.
 pub const MAX_MESSAGE: usize = 160 * 1024;
 
-/// Maximum size of a message that does not contain a plan or a command line, in bytes.
+/// The maximum size of a message that does not contain a plan or a command line, in bytes.
 pub const MAX_SMALL_MESSAGE: usize = 4096;
 
-/// Maximum number of descriptors in one message; the kernel allows 253.
+/// The maximum number of descriptors in one message; the kernel allows 253.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Sends one message with descriptors. Fails if the message exceeds the limits.
+/// Encodes and sends one message with descriptors. Fails if the message exceeds the limits.
 pub fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
@@ -38,7 +39,8 @@ pub fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives one message of at most `size` bytes. Returns `None` if the peer closed the socket.
+/// Receives and decodes one message of at most `size` bytes, with its descriptors. Returns `None`
+/// if the peer closed the socket.
 pub fn receive<T: DeserializeOwned>(
     socket: BorrowedFd<'_>,
     size: usize,

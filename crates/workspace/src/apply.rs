@@ -31,10 +31,11 @@ use log::ApplyLog;
 pub use recover::Recovered;
 pub use trash::{Trashed, trashed};
 
-/// Number of steps whose log records are written to disk together.
+/// The number of apply steps whose log records are written to disk together.
 const BATCH: usize = 64;
 
-/// An apply in progress. It holds the lock on the run's log, so only one exists per run.
+/// An apply in progress: it copies changes of a run into the workspace on the host. It holds the
+/// lock on the run's log, so only one exists per run.
 #[derive(Debug)]
 pub struct ApplySession<'l> {
     layers: &'l Layers,
@@ -57,7 +58,7 @@ pub struct OutcomeEntry {
     pub status: EntryStatus,
 }
 
-/// What an apply did with one change, and why.
+/// The status of one change after an apply: applied, or not and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryStatus {
@@ -66,9 +67,9 @@ pub enum EntryStatus {
     AlreadyThere,
     NotChosen,
     LeftOut(LeftOut),
-    /// Both sides had changed, and the user chose to keep the host's version.
+    /// Host and box had both changed the path, and the user chose to keep the host's version.
     KeptOurs,
-    /// The host changed the file after the plan was made. The host's file is untouched.
+    /// The host changed the file after the apply was planned. The host's file is untouched.
     Conflict(ConflictReason),
     Failed {
         doing: String,
@@ -78,15 +79,15 @@ pub enum EntryStatus {
     NotReached,
 }
 
-/// A progress report, sent before each change to a file system.
+/// A progress report of an apply, sent before each change to a file system.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
-    /// The number of the step, starting at one.
+    /// The number of the apply step, starting at one.
     pub number: u64,
     pub path: &'a RelPath,
 }
 
-/// Why an apply could not begin or had to stop. Completed steps stay complete.
+/// The reason why an apply could not begin or had to stop. Completed steps stay complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error("another apply of this run is in progress; wait until it ends and try again")]
@@ -110,7 +111,7 @@ pub enum ApplyError {
 }
 
 impl<'l> ApplySession<'l> {
-    /// Locks the run's log and cleans up after an apply that was killed.
+    /// Locks the apply log of the run and cleans up after an apply that was killed.
     pub fn begin(layers: &'l Layers) -> Result<Self, ApplyError> {
         let (log, open) = ApplyLog::open(layers)?;
         let trash =
@@ -204,7 +205,7 @@ fn move_incomplete(
     }
 }
 
-/// Returns whether every further step would fail with the same error.
+/// Returns whether every further step of the apply would fail with the same error.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -23,8 +23,8 @@ pub(crate) type Name = Vec<u8>;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Flags to open a file for reading. `NONBLOCK` because opening a pipe in place of the file would
-/// block forever.
+/// The flags to open a file for reading without following links or blocking. `NONBLOCK` because
+/// opening a pipe in place of the file would block forever.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -38,19 +38,19 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Opens a directory whose path comes from the caller. Symbolic links are followed because the user
-/// made them.
+/// Opens the directory at a path from the caller, which can contain symbolic links. Symbolic links
+/// are followed because the user made them.
 pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens the parent directory of a path that comes from the caller.
+/// Opens the parent directory of a path from the caller.
 pub(crate) fn open_parent_of(path: &Path) -> io::Result<OwnedFd> {
     open_root(path.parent().ok_or(io::ErrorKind::InvalidInput)?)
 }
 
-/// Returns the last component of a path that comes from the caller.
+/// Returns the last component of a path from the caller.
 pub(crate) fn last_name(path: &Path) -> io::Result<&[u8]> {
     Ok(path.file_name().ok_or(io::ErrorKind::InvalidInput)?.as_bytes())
 }
@@ -66,7 +66,8 @@ pub(crate) fn child_dir(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     open(parent, OsStr::from_bytes(name), DIRECTORY)
 }
 
-/// Opens the parent of `child`. The caller must compare inodes: `child` can have been moved.
+/// Opens the parent directory of the open directory `child`. The caller must compare inodes:
+/// `child` can have been moved.
 pub(crate) fn parent_dir(child: impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(child, "..", HANDLE | OFlags::DIRECTORY, Mode::empty())?)
 }
@@ -92,8 +93,8 @@ pub(crate) fn file(parent: impl AsFd, name: &[u8]) -> io::Result<(OwnedFd, Meta)
     }
 }
 
-/// Creates a new file; fails if the name exists. The caller sets the final mode when the content is
-/// complete.
+/// Creates the file `name` in `parent`; fails if the name exists. The caller sets the final mode
+/// when the content is complete.
 pub(crate) fn create(parent: impl AsFd, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = OsStr::from_bytes(name);
@@ -105,7 +106,7 @@ pub(crate) fn meta(fd: impl AsFd) -> io::Result<Meta> {
     Ok(rustix::fs::fstat(fd)?.into())
 }
 
-/// Returns the metadata of `name`, or `None` if it does not exist.
+/// Returns the metadata of the file `name` in `parent`, or `None` if it does not exist.
 pub(crate) fn stat(parent: impl AsFd, name: &[u8]) -> io::Result<Option<Meta>> {
     match rustix::fs::statat(parent, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat.into())),
@@ -119,8 +120,8 @@ pub(crate) fn read_link(parent: impl AsFd, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(rustix::fs::readlinkat(parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
 }
 
-/// Returns all names in the directory except `.` and `..`. Reading stops soon after `limit` names,
-/// so a longer result means "too many".
+/// Returns all names in a directory except `.` and `..`. Reading stops soon after `limit` names, so
+/// a longer result means "too many".
 pub(crate) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<Name>> {
     let mut all = Vec::new();
     loop {
@@ -132,8 +133,8 @@ pub(crate) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<Name>> {
     }
 }
 
-/// Returns the next batch of names, continuing after the last call on this descriptor; empty at the
-/// end.
+/// Returns the next batch of names in a directory, continuing after the last call on this
+/// descriptor; empty at the end.
 pub(crate) fn next_names(dir: impl AsFd) -> io::Result<Vec<Name>> {
     let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
     let mut entries = RawDir::new(dir.as_fd(), &mut buffer);
@@ -149,7 +150,7 @@ pub(crate) fn next_names(dir: impl AsFd) -> io::Result<Vec<Name>> {
     Ok(names)
 }
 
-/// Resets the directory to its first entry.
+/// Resets the reading position of a directory to its first entry.
 pub(crate) fn rewind(dir: impl AsFd) -> io::Result<()> {
     rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
     Ok(())
@@ -168,17 +169,17 @@ pub(crate) fn xattr(fd: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Removes a name that is not a directory.
+/// Removes the file or link `name` from `parent`.
 pub(crate) fn unlink(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(parent, OsStr::from_bytes(name), AtFlags::empty())?)
 }
 
-/// Removes an empty directory.
+/// Removes the empty directory `name` from `parent`.
 pub(crate) fn rmdir(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(parent, OsStr::from_bytes(name), AtFlags::REMOVEDIR)?)
 }
 
-/// Creates a directory; fails if the name exists.
+/// Creates the directory `name` in `parent`; fails if the name exists.
 pub(crate) fn mkdir(parent: impl AsFd, name: &[u8], mode: u32) -> io::Result<()> {
     Ok(rustix::fs::mkdirat(parent, OsStr::from_bytes(name), Mode::from_raw_mode(mode))?)
 }
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_no_file_operation_follows_a_link_or_leaves_its_directory() {
+    fn c10_no_file_operation_follows_a_symbolic_link_or_leaves_its_directory() {
         let (dir, fd) = fixture();
         std::os::unix::fs::symlink("/etc", dir.path().join("out")).unwrap();
         fs::create_dir(dir.path().join("dir/sub")).unwrap();
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_opening_a_pipe_in_place_of_a_file_does_not_block() {
+    fn c23_opening_a_named_pipe_in_place_of_a_file_does_not_block() {
         let (_dir, fd) = fixture();
         rustix::fs::mknodat(&fd, "pipe", rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
         assert!(file(&fd, b"pipe").is_err());

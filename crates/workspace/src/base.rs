@@ -8,24 +8,24 @@ use crate::at;
 use crate::content::{self, ContentHash, Summary};
 use crate::layers::Layers;
 
-/// Size limit for stored originals; larger files are only hashed.
+/// The size limit for stored original files; larger files are only hashed.
 pub(crate) const KEEP_LIMIT: u64 = 16 * 1024 * 1024;
 
 const INCOMING: &[u8] = b"incoming";
 
-/// The directory of stored originals of one run.
+/// The directory that stores original files of one run, as they were before the box changed them.
 #[derive(Debug)]
 pub(crate) struct BaseStore {
     dir: OwnedFd,
 }
 
 impl BaseStore {
-    /// Opens the store and creates it if it is missing.
+    /// Opens the store of original files of a run and creates it if it is missing.
     pub(crate) fn create(layers: &Layers) -> io::Result<Self> {
         Ok(Self { dir: layers.make_run_dir(b"base")? })
     }
 
-    /// Stores a copy of `file`, which has at most [`KEEP_LIMIT`] bytes.
+    /// Stores a copy of the original `file`, which has at most [`KEEP_LIMIT`] bytes.
     ///
     /// The copy is not synced to disk: [`load`] checks the hash, so after a power cut the original
     /// is at worst missing from the diff.
@@ -41,7 +41,7 @@ impl BaseStore {
     }
 }
 
-/// Returns the original with this hash, or `None` if it is missing or damaged.
+/// Returns the stored original file with this hash, or `None` if it is missing or damaged.
 pub(crate) fn load(
     run: BorrowedFd<'_>,
     hash: ContentHash,

@@ -23,11 +23,11 @@ pub struct Changes {
     start: Clock,
     entries: Vec<Change>,
     too_long: Vec<TooLong>,
-    /// Files in the upper layer that are equal to the host's. They need no apply, but later changes
-    /// on the host stay hidden from the box.
+    /// The files in the box's upper layer that are equal to the host's. They need no apply, but
+    /// later changes on the host stay hidden from the box.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     same: Vec<StartState>,
-    /// Opaque directories of the upper layer, which hide the host's directory completely.
+    /// The opaque directories of the upper layer, which hide the host's directory completely.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     opaque: Vec<RelPath>,
 }
@@ -37,7 +37,7 @@ pub struct Changes {
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartState {
     pub path: RelPath,
-    /// `None` if the path did not exist.
+    /// The host's version of the path; `None` if the path did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,20 +52,20 @@ pub(crate) struct StartState {
 pub struct Change {
     pub path: RelPath,
     pub kind: ChangeKind,
-    /// The file in the user's directory when the run was sealed.
+    /// The host's version of the path when the run's changes were read; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<Side>,
-    /// The box's version of the file.
+    /// The box's version of the path; `None` if the box deleted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<Side>,
     /// How much is known about the original content; `None` for directories and added files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// The identity of the user's file when the run was sealed.
+    /// The identity of the user's file when the run's changes were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Identity>,
-    /// The rule that matches if a program on the host executes this file or reads it as
-    /// configuration.
+    /// The rule that the path matches if a program on the host would execute this file or read it
+    /// as configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risky: Option<Risk>,
     /// Whether the file became executable in the box.
@@ -74,13 +74,14 @@ pub struct Change {
     /// Whether the entry is a symbolic link that can lead out of the workspace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leads_out: bool,
-    /// Setuid, setgid and sticky bits that the box set. An apply never sets them.
+    /// The setuid, setgid and sticky bits that the box set, which are not applied. An apply never
+    /// sets them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stripped: u32,
-    /// Why this entry can be shown but not applied.
+    /// The reason why this change can be shown but not applied, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<Unsupported>,
-    /// The path of an added file with the same content, for a deleted file.
+    /// The path of the added file with the same content, if this deleted file was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<RelPath>,
 }
@@ -94,7 +95,7 @@ pub enum ChangeKind {
     Deleted,
     ModeChanged,
     TypeChanged,
-    /// Added with the content of a deleted file.
+    /// The path was added with the content of a deleted file.
     Renamed {
         from: RelPath,
     },
@@ -119,13 +120,13 @@ pub struct Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Base {
-    /// A copy is stored in `base` under its hash.
+    /// A copy of the original content is stored in `base` under its hash.
     Kept,
-    /// Only the hash or the link target is known.
+    /// Only the hash or the link target of the original is known.
     HashOnly,
-    /// Only the identity of the file is known.
+    /// Only the identity (inode and times) of the original file is known.
     IdentityOnly,
-    /// The host wrote to the file after the box had started.
+    /// The original is unknown, because the host wrote to the file after the box had started.
     Unknown,
 }
 
@@ -134,7 +135,7 @@ pub enum Base {
 #[serde(into = "String", try_from = "String")]
 pub struct LinkTarget(pub Vec<u8>);
 
-/// The rule for risky paths that a changed path matches.
+/// The rule for risky paths that a changed path matches, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Risk {
@@ -142,7 +143,7 @@ pub struct Risk {
     pub why: String,
 }
 
-/// Why an entry cannot be applied.
+/// The reason why a changed path cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsupported {
@@ -179,23 +180,25 @@ struct RawChanges {
     opaque: Vec<RelPath>,
 }
 
-/// Why the content of `changes.json` is invalid.
+/// The reason why the content of `changes.json` is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    #[error("unsupported version {found}; this program reads version {VERSION}")]
+    #[error(
+        "changes.json has the unsupported version {found}; this program reads version {VERSION}"
+    )]
     Version { found: u32 },
-    #[error("the entries are not in path order")]
+    #[error("the entries of changes.json are not sorted by path")]
     Order,
 }
 
 impl Changes {
-    /// Creates the list and sorts the entries by path.
+    /// Creates the list of changes and sorts the entries by path.
     pub(crate) fn new(start: Clock, mut entries: Vec<Change>, too_long: Vec<TooLong>) -> Self {
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         Self { version: VERSION, start, entries, too_long, same: Vec::new(), opaque: Vec::new() }
     }
 
-    /// Adds the paths that the upper layer covers without changing them.
+    /// Adds the paths that the box's upper layer contains without a change.
     pub(crate) fn covering(self, same: Vec<StartState>, opaque: Vec<RelPath>) -> Self {
         Self { same, opaque, ..self }
     }
@@ -233,7 +236,7 @@ impl Changes {
         self.entries.binary_search_by(|change| change.path.cmp(path)).ok()
     }
 
-    /// Returns the range of the entries beneath the entry at `index`.
+    /// Returns the range of the changes beneath the path of the change at `index`.
     pub(crate) fn beneath(&self, index: usize) -> std::ops::Range<usize> {
         let from = index + 1;
         let Some((top, rest)) = self.entries.get(index..).and_then(<[Change]>::split_first) else {
@@ -300,7 +303,7 @@ pub enum Caution<'a> {
 }
 
 impl Caution<'_> {
-    /// Returns the reason as text for people.
+    /// Returns the reason why the user must confirm the change, as text for people.
     pub fn message(&self) -> &str {
         match self {
             Self::Risky(risk) => &risk.why,
@@ -311,7 +314,7 @@ impl Caution<'_> {
 }
 
 impl Unsupported {
-    /// Returns the reason as text for people.
+    /// Returns the reason why the entry cannot be applied, as text for people.
     pub const fn message(self) -> &'static str {
         match self {
             Self::Fifo => "apply does not support named pipes",

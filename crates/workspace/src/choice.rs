@@ -11,13 +11,15 @@ use crate::path::{PathError, RelPath};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub paths: Pick,
-    /// Marked entries (risky files, new executables, links out of the workspace) to apply as well.
+    /// The marked changes (risky files, new executables, links out of the workspace) that are
+    /// applied as well.
     pub include_executable: Pick,
-    /// Where both sides changed: use the box's version.
+    /// The paths for which a conflict is resolved with the box's version.
     pub theirs: Pick,
-    /// Where both sides changed: keep the host's version. Takes precedence over `theirs`.
+    /// The paths for which a conflict is resolved with the host's version. Takes precedence over
+    /// `theirs`.
     pub ours: Pick,
-    /// Paths that a permission rule of the user protects. They are never applied.
+    /// The paths that a permission rule of the user protects from changes. They are never applied.
     pub denied: BTreeSet<RelPath>,
 }
 
@@ -28,7 +30,7 @@ pub enum Pick {
     These(Vec<Pattern>),
 }
 
-/// A path, which also matches everything beneath it, or a glob.
+/// A pattern for changed paths: a path, which also matches everything beneath it, or a glob.
 ///
 /// `*` and `?` match within one name, `**` crosses directories. A glob without `/` matches a name
 /// at any depth; every other pattern starts at the workspace root.
@@ -36,7 +38,7 @@ pub enum Pick {
 pub struct Pattern(Vec<u8>);
 
 impl Choice {
-    /// Selects every change that is not marked.
+    /// Returns the choice of every change that is not marked.
     pub const fn everything() -> Self {
         Self {
             paths: Pick::All,
@@ -70,7 +72,7 @@ impl Pick {
 }
 
 impl Pattern {
-    /// Parses a pattern; a leading `./` and a trailing `/` are ignored.
+    /// Parses a pattern for changed paths; a leading `./` and a trailing `/` are ignored.
     pub fn new(text: impl AsRef<[u8]>) -> Result<Self, PathError> {
         Ok(Self(RelPath::new(text)?.as_bytes().to_vec()))
     }
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_without_a_slash_matches_a_name_at_any_depth() {
+    fn glob_without_a_slash_matches_a_file_name_at_any_depth() {
         check("*.sh", "a.sh", true);
         check("*.sh", "bin/a.sh", true);
         check("*.sh", "a.shx", false);
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_with_a_slash_starts_at_the_workspace_root() {
+    fn glob_with_a_slash_matches_from_the_workspace_root() {
         check("bin/*", "bin/a", true);
         check("bin/*", "bin/a/b", true);
         check("bin/*", "x/bin/a", false);
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_outside_the_workspace_is_refused() {
+    fn path_pattern_outside_the_workspace_is_refused() {
         assert!(Pattern::new("/etc").is_err());
         assert!(Pattern::new("../x").is_err());
     }

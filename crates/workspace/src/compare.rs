@@ -17,23 +17,23 @@ use crate::path::RelPath;
 use crate::tree::{Tree, UpperFile};
 use crate::walk::{self, Visit, WalkError};
 
-/// One path that differs between two trees.
+/// One path that differs between two directory trees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub path: RelPath,
     pub change: ChangeKind,
     pub kind: FileKind,
     pub size: u64,
-    /// Why the file is risky: a program in this home directory executes it or reads it as
-    /// configuration.
+    /// The reason why the file is risky: a program in this home directory would execute it or read
+    /// it as configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub risky: Option<String>,
-    /// Whether the mode makes the file executable.
+    /// Whether the file is executable by its mode.
     pub executable: bool,
 }
 
-/// Compares the tree at `new` with the tree at `old`, or with an empty tree. Directories are
-/// compared by mode.
+/// Compares the directory tree at `new` with the tree at `old`, or with an empty tree. Directories
+/// are compared by mode.
 pub fn compare(old: Option<&Path>, new: &Path, entries: usize) -> io::Result<Vec<Difference>> {
     let before = old.map(|path| TreeSide::read(path, entries)).transpose()?;
     let after = TreeSide::read(new, entries)?;
@@ -79,7 +79,7 @@ fn difference(path: &RelPath, change: ChangeKind, meta: &Meta) -> Difference {
     }
 }
 
-/// One of the two trees, with the metadata of all paths.
+/// One of two compared directory trees, with the metadata of all paths.
 struct TreeSide {
     tree: Tree,
     seen: BTreeMap<RelPath, Meta>,
@@ -96,8 +96,8 @@ impl TreeSide {
         Ok(side)
     }
 
-    /// Returns whether a path that both trees have differs in content. Timestamps are ignored
-    /// because they can be forged.
+    /// Returns whether a path that both directory trees have differs in content. Timestamps are
+    /// ignored because they can be forged.
     fn differs(&self, other: &Self, path: &RelPath) -> bool {
         let (Some(one), Some(two)) = (self.seen.get(path), other.seen.get(path)) else {
             return true;

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 const CHUNK: usize = 64 * 1024;
 const TEXT_PROBE: usize = 8000; // the value of git
 
-/// The SHA-256 of a file's content.
+/// The SHA-256 hash of a file's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ContentHash([u8; 32]);
@@ -29,7 +29,7 @@ pub enum Content {
     Binary,
 }
 
-/// Hash, size and content type of a file that was read completely.
+/// The hash, size and content type of a file that was read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub hash: ContentHash,
@@ -43,20 +43,21 @@ impl ContentHash {
     }
 }
 
-/// Classifies content: a NUL byte near the start means binary.
+/// Returns whether content is text or binary: a NUL byte near the start means binary.
 pub(crate) fn classify(start: &[u8]) -> Content {
     let probe = start.get(..TEXT_PROBE).unwrap_or(start);
     if probe.contains(&0) { Content::Binary } else { Content::Text }
 }
 
-/// Reads `file` from its start to its end and summarizes it; fails above `limit` bytes.
+/// Reads `file` completely and returns hash, size and type of its content; fails above `limit`
+/// bytes.
 pub(crate) fn summarize(file: &mut File, limit: u64) -> io::Result<Summary> {
     file.seek(SeekFrom::Start(0))?;
     read_chunks(file, limit, |_| Ok(()))
 }
 
-/// Copies `from` into the empty file `to` and returns the summary of the content. Blocks are shared
-/// if the file system supports it, and zeros become holes.
+/// Copies `from` into the empty file `to` and returns hash, size and type of the content. Blocks
+/// are shared if the file system supports it, and zeros become holes.
 pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Summary> {
     if rustix::fs::ioctl_ficlone(&*to, &*from).is_ok() {
         return summarize(to, limit);
@@ -73,8 +74,8 @@ pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Sum
     Ok(summary)
 }
 
-/// Copies `from` into the empty file `to` without a summary. Blocks are shared if the file system
-/// supports it.
+/// Copies `from` into the empty file `to` without computing a hash. Blocks are shared if the file
+/// system supports it.
 pub(crate) fn clone_or_copy(from: &mut File, to: &mut File) -> io::Result<()> {
     if rustix::fs::ioctl_ficlone(&*to, &*from).is_ok() {
         return Ok(());
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_the_same_bytes_and_keeps_holes() {
+    fn copy_of_a_file_has_the_same_bytes_and_keeps_holes() {
         let mut bytes = vec![0; 1 << 20];
         bytes.extend_from_slice(b"tail");
         let mut to = tempfile::tempfile().unwrap();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_survives_a_round_trip_and_invalid_texts_are_refused() {
+    fn content_hash_survives_a_round_trip_and_invalid_texts_are_refused() {
         let hash = ContentHash::of(b"belljar");
         let text = hash.to_string();
         assert_eq!(text.parse(), Ok(hash));

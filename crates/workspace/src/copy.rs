@@ -21,12 +21,12 @@ use crate::content;
 use crate::meta::{FileKind, Meta};
 use crate::tree::UpperFile;
 
-/// Number of directories kept open above the current one.
+/// The number of directories that are kept open above the current one.
 const OPEN: usize = 24;
-/// Maximum bytes of a list of attribute names and of an attribute value.
+/// The maximum size of a list of attribute names and of an attribute value, in bytes.
 const ATTRIBUTE: usize = 64 * 1024;
 
-/// The number of copied and skipped entries.
+/// The numbers of copied and skipped files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Copied {
     pub entries: u64,
@@ -34,7 +34,7 @@ pub struct Copied {
     pub left_out: u64,
 }
 
-/// Why a tree could not be copied. The partial copy stays.
+/// The reason why a directory tree could not be copied. The partial copy stays.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot copy `{}`", belljar_model::display::safe(path))]
 pub struct CopyError {
@@ -64,16 +64,16 @@ pub fn copy_tree(from: &Path, to: &Path) -> Result<Copied, CopyError> {
 
 struct Copying {
     root: OwnedFd,
-    /// The current path, for errors and for hard links.
+    /// The path that is being copied, for errors and for hard links.
     path: Vec<u8>,
     done: Copied,
-    /// The copied path of the first name of each file with several hard links.
+    /// The copied path of each file with several hard links, by device and inode.
     linked: HashMap<(u64, u64), Vec<u8>>,
 }
 
 /// A directory whose content is being copied.
 struct Frame {
-    /// Source and target descriptors; closed while the walk is much deeper.
+    /// The source and target descriptors of the directory; closed while the walk is much deeper.
     pair: Option<(OwnedFd, OwnedFd)>,
     inodes: [(u64, u64); 2],
     meta: Meta,
@@ -121,7 +121,7 @@ impl Copying {
         Ok(Frame { pair: Some((source, target)), inodes, meta, pending, len: self.path.len() })
     }
 
-    /// Moves up one directory in both trees and checks that it is the expected one.
+    /// Moves to the parent directory in both trees and checks that it is the expected one.
     fn leave(&mut self, frames: &mut Vec<Frame>) -> io::Result<()> {
         let Some(Frame { pair: Some((source, target)), .. }) = frames.pop() else { return Ok(()) };
         let Some(frame) = frames.last_mut() else { return Ok(()) };
@@ -176,7 +176,7 @@ impl Copying {
         Ok(())
     }
 
-    /// Hard-links a further name of a file that was already copied; returns whether that succeeded.
+    /// Creates a hard link to a file that was already copied; returns whether that succeeded.
     fn link_to_copied(&self, target: BorrowedFd<'_>, name: &OsStr, meta: &Meta) -> bool {
         let Some(first) = self.linked.get(&meta.inode()) else { return false };
         let first = OsStr::from_bytes(first);
@@ -257,8 +257,8 @@ const fn times(meta: &Meta) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// Copies the `user.*` attributes, which include the marks of overlayfs. A box cannot set the other
-/// attributes that the kernel acts on (capabilities, labels).
+/// Copies the extended attributes `user.*`, which include the marks of overlayfs. A box cannot set
+/// the other attributes that the kernel acts on (capabilities, labels).
 fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
     let mut names = vec![0_u8; ATTRIBUTE];
     let length = match rustix::fs::flistxattr(from, &mut names[..]) {

@@ -35,13 +35,13 @@ pub struct DiffReport<'c> {
     pub changed: usize,
     pub insertions: usize,
     pub deletions: usize,
-    /// Number of entries that `apply` skips unless they are named.
+    /// The number of changes that `apply` skips unless they are named.
     pub marked: usize,
     pub entries: Vec<DiffReportEntry<'c>>,
     pub too_long: &'c [TooLong],
 }
 
-/// One change with its diff and notes.
+/// One change of a run with its diff and notes.
 #[derive(Debug, Serialize)]
 pub struct DiffReportEntry<'c> {
     #[serde(flatten)]
@@ -52,7 +52,7 @@ pub struct DiffReportEntry<'c> {
     pub insertions: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletions: Option<usize>,
-    /// The changed lines, sanitized for a terminal.
+    /// The diff of the changed lines, sanitized for a terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
@@ -75,12 +75,13 @@ pub fn write_unified(
     text::too_long(changes, colour, out)
 }
 
-/// Returns one line per change and a total. Reads no file content, so it is fast.
+/// Returns one line of text per change and a total, as `--stat` shows. Reads no file content, so it
+/// is fast.
 pub fn stat(changes: &Changes, pick: &Pick, colour: Colour) -> String {
     stat_text(changes, pick, colour, |_| Body::Nothing)
 }
 
-/// Returns the output of [`stat`] with the number of added and removed lines.
+/// Returns the output of [`stat`] with the numbers of added and removed lines.
 pub fn stat_with_lines(layers: &Layers, changes: &Changes, pick: &Pick, colour: Colour) -> String {
     stat_text(changes, pick, colour, |change| Body::load(layers, change))
 }
@@ -123,7 +124,8 @@ fn stat_text(
     })
 }
 
-/// Returns the selected changes. The old path of a moved file is shown with its new path.
+/// Returns the changes that `pick` matches. The old path of a moved file is shown with its new
+/// path.
 fn shown<'c>(changes: &'c Changes, pick: &'c Pick) -> impl Iterator<Item = &'c Change> {
     let shown_with_rename = |change: &Change| {
         let to = change.moved_to.as_ref().filter(|_| change.kind == ChangeKind::Deleted);

@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use crate::at;
 use crate::meta::FileKind;
 
-/// The layers to delete, and their names while the deletion is in progress.
+/// The layers of a run to delete, and their names while the deletion is in progress.
 const LAYERS: [(&str, &str); 3] =
     [("upper", "gone.upper"), ("work", "gone.work"), ("base", "gone.base")];
 const FILES: [&str; 4] = ["changes.json", "changes.json.new", "earlier.json", "earlier.json.new"];
 const TRASH: (&str, &str) = ("trash", "gone.trash");
 
-/// The number of deleted names.
+/// The number of deleted files and directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Discarded {
     pub entries: u64,
 }
 
-/// Why a layer could not be deleted. Repeating the operation continues.
+/// The reason why a layer of a run could not be deleted. Repeating the operation continues.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscardError {
     #[error("cannot open the directory {}", path.display())]
@@ -148,8 +148,8 @@ fn flatten(root: &OwnedFd, name: &[u8], next: &mut u64, deleted: &mut Discarded)
     at::rmdir(root, name)
 }
 
-/// Calls `action` for every entry until the directory is empty. One pass can miss names because
-/// entries are deleted while the directory is read.
+/// Calls `action` for every entry of a directory until the directory is empty. One pass can miss
+/// names because entries are deleted while the directory is read.
 fn for_each_entry(
     dir: &OwnedFd,
     count: &mut Discarded,

@@ -19,18 +19,18 @@ pub struct Observed<'c> {
     pub(crate) states: Vec<HostState>,
 }
 
-/// The current state of one path on the host.
+/// The current state of one changed path on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostState {
     Absent,
-    /// A parent directory is missing.
+    /// A parent directory of the path is missing.
     NoParent,
-    /// A parent is not a directory that we can enter.
+    /// A parent of the path is not a directory that can be entered.
     Blocked(Blocked),
     Present(HostFile),
 }
 
-/// Why a parent directory of a path cannot be entered.
+/// The reason why a parent directory of a path cannot be entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     NotDirectory,
@@ -44,9 +44,9 @@ pub(crate) struct HostFile {
     pub kind: FileKind,
     pub mode: u32,
     pub identity: Identity,
-    /// The file has further hard links.
+    /// Whether the file has further hard links.
     pub shared: bool,
-    /// The hash; only computed if the file can be the original or the box's version.
+    /// The hash of the host's file; only computed if it can be the original or the box's version.
     pub hash: Option<ContentHash>,
     pub target: Option<LinkTarget>,
 }
@@ -59,7 +59,7 @@ pub struct ObserveError {
     pub source: io::Error,
 }
 
-/// Inspects the host at the path of every change.
+/// Inspects the current state of the host at the path of every change.
 pub(crate) fn observe<'c>(
     lower: BorrowedFd<'_>,
     changes: &'c Changes,
@@ -83,7 +83,7 @@ pub(crate) fn observe<'c>(
     Ok(Observed { changes, states })
 }
 
-/// Opens the parent directory of a change; the inner error is the state of the path without it.
+/// Opens the parent directory of a change; the inner error is the state of the path if that fails.
 pub(crate) fn open_parent(
     lower: BorrowedFd<'_>,
     parent: &RelPath,
@@ -136,8 +136,8 @@ fn inspect(dir: &OwnedFd, name: &[u8], change: &Change) -> io::Result<HostState>
     Ok(HostState::Present(found))
 }
 
-/// Returns whether a file of this size can be the original or the box's version. Other files need
-/// not be read.
+/// Returns whether a file of this size can be the original or the box's version of a change. Other
+/// files need not be read.
 fn could_match(change: &Change, size: u64) -> bool {
     [&change.old, &change.new].into_iter().flatten().any(|side| side.size == size)
 }
@@ -148,7 +148,7 @@ fn hash(dir: &OwnedFd, name: &[u8], limit: u64) -> Option<ContentHash> {
 }
 
 impl HostFile {
-    /// Returns whether the file has the content of `side`. The mode is ignored.
+    /// Returns whether the host's file has the content of this version. The mode is ignored.
     pub(crate) fn holds(&self, side: &Side) -> bool {
         self.kind == side.kind
             && match side.kind {
@@ -159,7 +159,7 @@ impl HostFile {
             }
     }
 
-    /// Returns whether the file is certainly the original that the box started from.
+    /// Returns whether the host's file is certainly the original that the box started from.
     pub(crate) fn is_original(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         match change.base {

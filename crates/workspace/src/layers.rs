@@ -13,11 +13,11 @@ use crate::tree::Tree;
 /// The paths of a run. They come from the operator, never from a box.
 #[derive(Debug, Clone, Copy)]
 pub struct RunPaths<'a> {
-    /// The user's directory, the lower layer of the overlay.
+    /// The path of the user's directory, the lower layer of the overlay.
     pub workspace: &'a Path,
-    /// Belljar's state directory. No change of a box is ever applied inside it.
+    /// The path of Belljar's state directory. No change of a box is ever applied inside it.
     pub state: &'a Path,
-    /// The directory of the run with `upper`, `work`, `base` and `changes.json`.
+    /// The path of the run directory with `upper`, `work`, `base` and `changes.json`.
     pub run: &'a Path,
 }
 
@@ -31,7 +31,7 @@ pub struct Layers {
     own: Option<RelPath>,
 }
 
-/// Why the layers of a run could not be opened.
+/// The reason why the layers of a run could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("cannot open the workspace {}", path.display())]
@@ -51,7 +51,7 @@ pub enum OpenError {
 }
 
 impl Layers {
-    /// Opens the directories of a run.
+    /// Opens the workspace and the layers of a run.
     pub fn open(paths: &RunPaths<'_>) -> Result<Self, OpenError> {
         let RunPaths { workspace, state, run } = *paths;
         let lower = at::open_root(workspace)
@@ -73,8 +73,8 @@ impl Layers {
         Ok(Self { lower, upper, run: run_fd, run_name, own })
     }
 
-    /// Returns device and inode of the user's directory, to detect that it was replaced since the
-    /// run.
+    /// Returns the device and inode of the user's directory, to detect that it was replaced since
+    /// the run.
     pub fn workspace_inode(&self) -> io::Result<(u64, u64)> {
         Ok(at::meta(&self.lower)?.inode())
     }
@@ -102,7 +102,7 @@ impl Layers {
         self.own.as_ref().is_some_and(|own| path.is_within(own))
     }
 
-    /// Opens a directory of the run and creates it if it is missing.
+    /// Opens the subdirectory `name` of the run directory and creates it if it is missing.
     pub(crate) fn make_run_dir(&self, name: &[u8]) -> io::Result<OwnedFd> {
         match at::mkdir(&self.run, name, 0o700) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

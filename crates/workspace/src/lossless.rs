@@ -38,7 +38,7 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadEscape> {
     Ok(bytes)
 }
 
-/// Decodes the characters after a backslash.
+/// Decodes the escape sequence after a backslash into one byte.
 fn unescape(tail: &[u8]) -> Option<(u8, &[u8])> {
     match tail.split_first()? {
         (b'\\', rest) => Some((b'\\', rest)),
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encode_keeps_plain_names_readable() {
+    fn path_encoder_keeps_plain_names_readable() {
         assert_eq!(encode("src/größe.rs".as_bytes()), "src/größe.rs");
         assert_eq!(encode(b"a\\b\xff\n"), "a\\\\b\\xff\n");
     }
 
     #[test]
-    fn decode_refuses_an_invalid_escape() {
+    fn path_decoder_refuses_an_invalid_escape() {
         for text in ["\\", "\\x", "\\x4", "\\xg0", "\\x+1", "ok\\n"] {
             assert!(decode(text).is_err(), "{text}");
         }
@@ -71,13 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn decode_accepts_hexadecimal_digits_of_either_case() {
+    fn path_decoder_accepts_hexadecimal_digits_of_either_case() {
         assert_eq!(decode("\\xfF\\x00"), Ok(vec![0xff, 0]));
     }
 
     proptest::proptest! {
         #[test]
-        fn every_byte_string_survives_a_round_trip(bytes: Vec<u8>) {
+        fn every_byte_string_survives_encoding_and_decoding(bytes: Vec<u8>) {
             proptest::prop_assert_eq!(decode(&encode(&bytes)), Ok(bytes));
         }
     }

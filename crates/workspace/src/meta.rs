@@ -16,7 +16,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// Returns the common noun for the file type.
+    /// Returns the noun for the file type in messages, such as `directory`.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -47,8 +47,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns whether both are the same inode with the same content. `ctime` is ignored because a
-    /// rename changes it.
+    /// Returns whether both metadata describe the same inode with the same content. `ctime` is
+    /// ignored because a rename changes it.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         let Self { dev, ino, size, mtime, ctime: _ } = *self;
         (dev, ino, size, mtime) == (other.dev, other.ino, other.size, other.mtime)
@@ -59,15 +59,15 @@ impl Identity {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta {
     pub kind: FileKind,
-    /// Permission bits including setuid, setgid and sticky, without type bits.
+    /// The permission bits including setuid, setgid and sticky, without type bits.
     pub mode: u32,
     pub identity: Identity,
     pub nlink: u64,
     pub uid: u32,
     pub gid: u32,
-    /// Bytes allocated on disk, without holes.
+    /// The number of bytes that are allocated on disk, without holes.
     pub allocated: u64,
-    /// A character device 0/0, which overlayfs uses as a whiteout.
+    /// Whether the file is the character device 0/0, which overlayfs uses as a whiteout.
     pub whiteout: bool,
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Cover {
     MergeWithMarks,
 }
 
-/// Reads how the open directory `dir` combines with the lower directory.
+/// Returns how the open directory `dir` of the upper layer combines with the lower directory.
 pub(crate) fn cover(dir: impl AsFd) -> io::Result<Cover> {
     Ok(match at::xattr(dir, OPAQUE)?.as_deref() {
         Some(b"y") => Cover::Opaque,
@@ -35,7 +35,8 @@ pub(crate) fn cover(dir: impl AsFd) -> io::Result<Cover> {
     })
 }
 
-/// Returns the reason to refuse an open file or directory, if it has a forbidden attribute.
+/// Returns why an open file or directory of the upper layer is refused, if it has a forbidden
+/// attribute.
 pub(crate) fn refuse(fd: impl AsFd) -> io::Result<Option<Unsupported>> {
     if at::xattr(fd.as_fd(), REDIRECT)?.is_some() {
         return Ok(Some(Unsupported::Redirect));
@@ -43,7 +44,7 @@ pub(crate) fn refuse(fd: impl AsFd) -> io::Result<Option<Unsupported>> {
     Ok(at::xattr(fd.as_fd(), METACOPY)?.map(|_| Unsupported::Metacopy))
 }
 
-/// Returns whether an empty file is marked as a whiteout.
+/// Returns whether an empty file of the upper layer is marked as a whiteout.
 pub(crate) fn is_marked_whiteout(fd: impl AsFd) -> io::Result<bool> {
     Ok(at::xattr(fd, WHITEOUT)?.is_some())
 }

@@ -88,7 +88,7 @@ impl RelPath {
         self.0.is_empty()
     }
 
-    /// Returns the components, outermost first.
+    /// Returns the components of the path, outermost first.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&byte| byte == b'/').filter(|part| !part.is_empty())
     }
@@ -107,7 +107,7 @@ impl RelPath {
         }
     }
 
-    /// Returns the last component; empty for the root.
+    /// Returns the last component of the path; empty for the root.
     pub fn name(&self) -> &[u8] {
         self.0.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
     }
@@ -135,8 +135,8 @@ impl RelPath {
     }
 }
 
-/// Compares component by component, so that everything beneath a directory follows it: `a`, `a/b`,
-/// `a.c`.
+/// Compares paths component by component, so that everything beneath a directory follows it: `a`,
+/// `a/b`, `a.c`.
 impl Ord for RelPath {
     fn cmp(&self, other: &Self) -> Ordering {
         self.parts().cmp(other.parts())
@@ -149,7 +149,7 @@ impl PartialOrd for RelPath {
     }
 }
 
-/// Formats the escaped form, which is safe for logs. `diff` formats paths for people.
+/// Formats the path in its escaped form, which is safe for logs. `diff` formats paths for people.
 impl fmt::Debug for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&lossless::encode(&self.0), f)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn is_beneath_compares_whole_components() {
+    fn is_beneath_compares_whole_path_components() {
         assert!(path("a/b").is_within(&path("a")));
         assert!(path("a").is_within(&path("a")));
         assert!(path("a").is_within(&RelPath::root()));
@@ -216,7 +216,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_path_survives_a_round_trip_through_json(bytes: Vec<u8>) {
+        fn workspace_path_survives_a_round_trip_through_json(bytes: Vec<u8>) {
             if let Ok(path) = RelPath::new(&bytes) {
                 let text = serde_json::to_string(&path).unwrap();
                 let back: RelPath = serde_json::from_str(&text).unwrap();

@@ -18,7 +18,8 @@ mod reason;
 
 pub use reason::{ConflictReason, LeftOut};
 
-/// The verdict for every change. Becomes an [`ApplyPlan`] if there is no conflict.
+/// A planned apply: the decision about every change. Becomes an [`ApplyPlan`] if there is no
+/// conflict.
 #[derive(Debug)]
 pub struct Draft<'c> {
     changes: &'c Changes,
@@ -26,7 +27,7 @@ pub struct Draft<'c> {
     unmatched: Vec<Pattern>,
 }
 
-/// The ordered steps of an apply, each with the expected state of the host.
+/// The steps of an apply in order, each with the expected state of the host.
 #[derive(Debug)]
 #[must_use]
 pub struct ApplyPlan<'c> {
@@ -38,21 +39,21 @@ pub struct ApplyPlan<'c> {
 /// One step of an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedStep {
-    /// The index of the change.
+    /// The index of the change that the step applies.
     pub index: usize,
     pub action: Action,
 }
 
-/// The operation at one path.
+/// The file operation of an apply at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Creates a directory at a free path, with missing parents.
+    /// The action creates a directory at a free path, with missing parents.
     MakeDir,
-    /// Replaces a file with a directory.
+    /// The action replaces a file with a directory.
     ReplaceWithDir(HostFile),
-    /// Creates a file or link at a free path.
+    /// The action creates a file or link at a free path.
     Add,
-    /// Replaces a file or link with another one.
+    /// The action replaces a file or link with another one.
     Replace {
         was: HostFile,
         mode: u32,
@@ -63,7 +64,7 @@ pub(crate) enum Action {
     },
     Remove(HostFile),
     RemoveDir,
-    /// Replaces an empty directory with a file or link.
+    /// The action replaces an empty directory with a file or link.
     ReplaceDir,
     SetDirMode {
         was: HostFile,
@@ -71,14 +72,14 @@ pub(crate) enum Action {
     },
 }
 
-/// The decision about one change.
+/// The decision about one change: apply it, leave it out, or report a conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     NotChosen,
     LeftOut(LeftOut),
     /// The host already has this content.
     Done,
-    /// Both sides changed and the host's version stays.
+    /// Host and box changed the path, and the host's version stays.
     Ours,
     Conflict {
         why: ConflictReason,
@@ -87,7 +88,7 @@ pub(crate) enum Verdict {
     Do(Action),
 }
 
-/// Which choices resolve a conflict.
+/// The choices of the user that can resolve a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settle {
     Either,
@@ -99,11 +100,11 @@ pub(crate) enum Settle {
 pub struct Conflict<'d> {
     pub change: &'d Change,
     pub why: ConflictReason,
-    /// Whether `theirs` can resolve the conflict; `ours` always can.
+    /// Whether the box's version can resolve the conflict; the host's version always can.
     pub theirs_possible: bool,
 }
 
-/// Decides what an apply would do with each change.
+/// Decides what an apply would do with each change, without changing anything.
 pub fn plan_apply<'c>(observed: &Observed<'c>, choice: &Choice) -> Draft<'c> {
     let changes = observed.changes;
     let verdicts = decide::all(observed, choice);
@@ -122,13 +123,13 @@ pub fn unapplied<'c>(
     Ok(all.filter(|(_, verdict)| *verdict != Verdict::Done).map(|(change, _)| change).collect())
 }
 
-/// Returns the verdicts for a selection of all changes.
+/// Returns the decisions for a choice of all changes.
 pub(crate) fn verdicts(observed: &Observed<'_>) -> Vec<Verdict> {
     decide::all(observed, &Choice::everything())
 }
 
 impl<'c> Draft<'c> {
-    /// Returns the conflicts that the choice does not resolve.
+    /// Returns the conflicts that the user's choice does not resolve.
     pub fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
         self.with_verdicts().filter_map(|(change, verdict)| match *verdict {
             Verdict::Conflict { why, settle } => {
@@ -154,24 +155,24 @@ impl<'c> Draft<'c> {
         })
     }
 
-    /// Returns the changes that will be applied.
+    /// Returns the changes that the apply will make.
     pub fn to_do(&self) -> impl Iterator<Item = &Change> {
         let chosen = |(change, verdict)| matches!(verdict, &Verdict::Do(_)).then_some(change);
         self.with_verdicts().filter_map(chosen)
     }
 
-    /// Returns the changes that the host already has.
+    /// Returns the changes whose content the host already has.
     pub fn already_there(&self) -> impl Iterator<Item = &Change> {
         let done = |(change, verdict)| matches!(verdict, &Verdict::Done).then_some(change);
         self.with_verdicts().filter_map(done)
     }
 
-    /// Returns the patterns that match no change, which indicates a typing error.
+    /// Returns the patterns of the user that match no change, which indicates a typing error.
     pub fn unmatched(&self) -> &[Pattern] {
         &self.unmatched
     }
 
-    /// Returns the plan, or the draft itself if a conflict is left.
+    /// Returns the executable plan, or the draft itself if a conflict is not resolved.
     pub fn settle(self) -> Result<ApplyPlan<'c>, Self> {
         if self.conflicts().next().is_some() {
             return Err(self);
@@ -187,7 +188,7 @@ impl<'c> Draft<'c> {
 }
 
 impl ApplyPlan<'_> {
-    /// Returns the number of steps.
+    /// Returns the number of apply steps.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -204,8 +205,8 @@ impl Verdict {
     }
 }
 
-/// Orders the steps: first additions from the top, then deletions from the bottom, then directory
-/// modes, which can forbid the other steps.
+/// Returns the apply steps in order: additions from the top, deletions from the bottom, then
+/// directory modes.
 fn order(verdicts: &[Verdict]) -> Vec<PlannedStep> {
     let steps = |phase: u8| {
         verdicts.iter().enumerate().filter_map(move |(index, verdict)| match verdict {
@@ -248,7 +249,7 @@ fn unmatched(changes: &Changes, choice: &Choice) -> Vec<Pattern> {
         .collect()
 }
 
-/// Returns the index of the nearest entry above each entry.
+/// Returns, for each change, the index of the nearest change at a parent directory.
 fn parents(changes: &Changes) -> Vec<Option<usize>> {
     let entries = changes.entries();
     let mut above: Vec<(usize, &RelPath)> = Vec::new();

@@ -7,10 +7,11 @@ use crate::content::ContentHash;
 use crate::meta::FileKind;
 use crate::path::RelPath;
 
-/// Maximum number of deleted files with the same content that are considered.
+/// The maximum number of deleted files with the same content that are considered as the source of a
+/// move.
 const MAX_ALIKE: usize = 64;
 
-/// Pairs deleted and added files with equal content; equal names come first.
+/// Marks pairs of deleted and added files with equal content as moves; equal names come first.
 pub(crate) fn detect(changes: &mut Changes) {
     let mut gone: HashMap<ContentHash, Vec<usize>> = HashMap::new();
     for (index, change) in changes.entries().iter().enumerate() {

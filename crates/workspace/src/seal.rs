@@ -25,19 +25,21 @@ use earlier::EarlierRuns;
 pub use earlier::prepare_restart;
 pub use manifest::LoadError;
 
-/// Limits of a seal, so that a hostile box costs a bounded amount of time and memory.
+/// The limits of reading a box's changes, so that a hostile box costs a bounded amount of time and
+/// memory.
 #[derive(Debug, Clone, Copy)]
 pub struct SealLimits {
-    /// Maximum number of changed paths. More is an error.
+    /// The maximum number of changed paths. More is an error.
     pub entries: usize,
-    /// Maximum total bytes of all changed paths. More is an error.
+    /// The maximum total length of all changed paths, in bytes. More is an error.
     pub path_bytes: u64,
-    /// Maximum bytes read from the upper layer, including holes. More is an error.
+    /// The maximum number of bytes that are read from the upper layer, including holes. More is an
+    /// error.
     pub upper_bytes: u64,
-    /// Maximum size of a file that can be applied; larger files are reported and left out.
+    /// The maximum size of a file that can be applied; larger files are reported and left out.
     pub file_bytes: u64,
-    /// Maximum bytes of the user's files that are read to store originals. Further files are
-    /// identified by inode and times.
+    /// The maximum number of bytes of the user's files that are read to store originals. Further
+    /// files are identified by inode and times.
     pub base_bytes: u64,
 }
 
@@ -53,7 +55,7 @@ impl Default for SealLimits {
     }
 }
 
-/// Why the changes of a box could not be read.
+/// The reason why the changes of a box could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     #[error("the box changed more than {cap} paths")]
@@ -70,14 +72,14 @@ pub enum SealError {
     Moved { path: RelPath },
     #[error("cannot store the original of {path:?}")]
     Keep { path: RelPath, source: io::Error },
-    #[error("cannot write {}", Path::new("changes.json").display())]
+    #[error("cannot write {file}", file = Path::new("changes.json").display())]
     Write { source: io::Error },
     #[error(transparent)]
     Load(#[from] LoadError),
 }
 
-/// Returns the changes of the box. The first call reads and stores them; later calls return the
-/// stored result.
+/// Reads the changes of an ended box, stores them in `changes.json` and returns them. The first
+/// call reads and stores them; later calls return the stored result.
 ///
 /// `start` is the time when the box first saw the workspace: a host file with an older change time
 /// is the original that the box started from.
@@ -121,7 +123,7 @@ pub fn read_changes(
     Ok(changes)
 }
 
-/// The state of a seal in progress.
+/// The state of reading a box's changes.
 struct Sealing<'a> {
     layers: &'a Layers,
     start: Clock,
@@ -134,12 +136,12 @@ struct Sealing<'a> {
     path_bytes: u64,
     upper_bytes: u64,
     base_bytes: u64,
-    /// Summaries of upper-layer files with several hard links, so that each is read once.
+    /// The summaries of upper-layer files with several hard links, so that each is read once.
     linked: std::collections::HashMap<(u64, u64), crate::content::Summary>,
     /// The opaque directories on the path to the current directory, including itself.
     opaque: Vec<RelPath>,
     all_opaque: Vec<RelPath>,
-    /// The directories on the current path that git would treat as a repository.
+    /// The directories on the current path that git would treat as a bare repository.
     bare: Vec<(RelPath, &'static belljar_model::risky::RiskyRule)>,
 }
 
@@ -159,7 +161,7 @@ impl Sealing<'_> {
         Ok(())
     }
 
-    /// Counts a name whose path exceeds the length limit.
+    /// Counts a file name whose path exceeds the length limit.
     fn push_too_long(&mut self, within: RelPath) {
         match self.too_long.last_mut() {
             Some(last) if last.within == within => last.names += 1,

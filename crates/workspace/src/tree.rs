@@ -13,7 +13,7 @@ use crate::at;
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 
-/// A directory tree that is readable while this value exists.
+/// A directory tree of a run that is made readable while this value exists.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
@@ -33,7 +33,7 @@ impl Tree {
         Ok(Self { root: at::child_dir(&handle, b".")?, opened: Mutex::new(opened) })
     }
 
-    /// Opens the directory at `path`.
+    /// Opens the directory at `path` in the tree.
     pub(crate) fn dir(&self, path: &RelPath) -> io::Result<OwnedFd> {
         match at::dir(&self.root, path) {
             Ok(fd) if at::meta(&fd).is_ok_and(|meta| !is_locked(&meta)) => return Ok(fd),
@@ -49,7 +49,7 @@ impl Tree {
         Ok(fd)
     }
 
-    /// Opens the directory `path`, whose parent is already open.
+    /// Opens the directory `path` of the tree, whose parent is already open.
     pub(crate) fn child(&self, parent: BorrowedFd<'_>, path: &RelPath) -> io::Result<OwnedFd> {
         let (_, name) = path.split().ok_or(io::ErrorKind::InvalidInput)?;
         let (handle, meta) = at::handle(parent, name)?;
@@ -72,11 +72,11 @@ impl Tree {
     }
 }
 
-/// A regular file of the upper layer that is readable while this value exists.
+/// A regular file of the upper layer that is made readable while this value exists.
 #[derive(Debug)]
 pub(crate) struct UpperFile {
     file: File,
-    /// A handle and the original mode, if the file was made readable.
+    /// A handle and the original mode of the file, if it was made readable.
     locked: Option<(OwnedFd, u32)>,
 }
 
@@ -121,7 +121,7 @@ impl Drop for Tree {
     }
 }
 
-/// Returns whether the owner cannot list or search the directory, unless we are root.
+/// Returns whether the owner of a directory cannot list or search it; false for root.
 fn is_locked(meta: &Meta) -> bool {
     meta.mode & 0o500 != 0o500 && !rustix::process::geteuid().is_root()
 }

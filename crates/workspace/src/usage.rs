@@ -8,7 +8,7 @@ use crate::at::{self, Name};
 use crate::meta::FileKind;
 use crate::walk::{self, Visit, WalkError};
 
-/// The limit at which counting stops.
+/// The limit of disk usage at which counting stops.
 #[derive(Debug, Clone, Copy)]
 pub struct UsageCap {
     pub bytes: u64,
@@ -18,22 +18,23 @@ pub struct UsageCap {
 /// The disk usage of a directory tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Bytes allocated on disk. Holes are free, and a file with several hard links counts once.
+    /// The number of bytes that are allocated on disk. Holes are free, and a file with several hard
+    /// links counts once.
     pub bytes: u64,
     pub inodes: u64,
-    /// Number of directories that were not counted because they were inaccessible or moved. If it
-    /// is not zero, the other numbers are lower bounds.
+    /// The number of directories that were not counted because they were inaccessible or moved. If
+    /// it is not zero, the other numbers are lower bounds.
     pub unseen: u64,
 }
 
 impl Usage {
-    /// Returns whether the usage is above the limit.
+    /// Returns whether the disk usage is above the limit.
     pub fn exceeds(&self, cap: &UsageCap) -> bool {
         self.bytes > cap.bytes || self.inodes > cap.inodes
     }
 }
 
-/// Counts the files beneath `upper` and stops as soon as `cap` is exceeded.
+/// Counts the files and bytes beneath `upper` and stops as soon as `cap` is exceeded.
 ///
 /// The box can write during the count, so names can appear and disappear; only `upper` itself must
 /// be readable. Deleted files that are still open use space but have no name: monitor the free
@@ -52,7 +53,7 @@ pub fn usage(upper: BorrowedFd<'_>, cap: UsageCap) -> io::Result<Usage> {
 struct Counter {
     usage: Usage,
     cap: UsageCap,
-    /// Inodes with several hard links that were already counted.
+    /// The inodes with several hard links that were already counted.
     linked: HashSet<(u64, u64)>,
 }
 
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_usage_ignores_holes_and_counts_hard_links_once() {
+    fn c23_disk_usage_ignores_holes_and_counts_hard_links_once() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("a/f"), vec![7; 100_000]).unwrap();
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_usage_stops_counting_at_the_cap() {
+    fn c23_disk_usage_stops_counting_at_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..100 {
             fs::write(dir.path().join(n.to_string()), "").unwrap();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_reports_an_inaccessible_directory_as_unseen() {
+    fn disk_usage_reports_the_number_of_inaccessible_directories() {
         let dir = tempfile::tempdir().unwrap();
         let locked = dir.path().join("locked");
         fs::create_dir(&locked).unwrap();

@@ -9,17 +9,17 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::at::{self, Name};
 
-/// Number of directories kept open above the current one.
+/// The number of directories that are kept open above the current one.
 const OPEN: usize = 48;
 
-/// The operations of a walk in each directory.
+/// The operations of a walk through a directory tree.
 pub(crate) trait Visit {
     type Error: From<WalkError>;
 
     /// Reads one directory and returns the names of the subdirectories to enter.
     fn visit(&mut self, path: &[u8], dir: BorrowedFd<'_>) -> Result<Vec<Name>, Self::Error>;
 
-    /// Opens a subdirectory that `visit` returned; `None` skips it.
+    /// Opens a subdirectory that `visit` returned; `None` skips the subdirectory.
     fn open(
         &mut self,
         path: &[u8],
@@ -46,7 +46,7 @@ struct Frame {
     fd: Option<OwnedFd>,
     inode: (u64, u64),
     pending: Vec<Name>,
-    /// Length of the path of this directory.
+    /// The length of this directory's path in bytes.
     len: usize,
 }
 
@@ -82,7 +82,7 @@ fn enter<V: Visit>(fd: OwnedFd, path: &[u8], visitor: &mut V) -> Result<Frame, V
     Ok(Frame { fd: Some(fd), inode, pending, len: path.len() })
 }
 
-/// Moves up one directory and checks that it is the expected one.
+/// Moves to the parent directory and checks that it is the expected one.
 fn leave(frames: &mut Vec<Frame>, path: &mut Vec<u8>) -> Result<(), WalkError> {
     let Some(Frame { fd: Some(left), .. }) = frames.pop() else { return Ok(()) };
     let Some(frame) = frames.last_mut() else { return Ok(()) };

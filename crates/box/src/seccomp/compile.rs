@@ -15,7 +15,7 @@ use super::rule::{
 };
 use super::table::{CALLS, LAST_KNOWN};
 
-/// A supported architecture, which determines the system call numbers.
+/// A supported processor architecture, which determines the system call numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
     X86_64,
@@ -23,7 +23,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// Returns the architecture of this program, or `None` if it is not supported.
+    /// Returns the processor architecture of this program, or `None` if it is not supported.
     pub(crate) fn current() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::X86_64),
@@ -48,24 +48,25 @@ impl Machine {
     }
 }
 
-/// The mechanism that measures the resources of a box.
+/// The mechanism that measures the resources of a box: cgroup or polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accounting {
     Cgroup,
     StandIn,
 }
 
-/// Returns the filter program of a box.
+/// Returns the seccomp filter of a box.
 pub(crate) fn filter(machine: Machine, accounting: Accounting) -> Vec<Instruction> {
     compile(machine, CALLS, accounting)
 }
 
-/// Returns the filter program of a broker, or `None` on an unsupported architecture.
+/// Returns the seccomp filter of a broker, or `None` on an unsupported architecture.
 pub fn broker_filter() -> Option<Vec<Instruction>> {
     Some(compile(Machine::current()?, broker::CALLS, Accounting::Cgroup))
 }
 
-/// Returns the filter program of a screen process: that of a broker, without calls that open sockets.
+/// Returns the seccomp filter of a screen process: that of a broker, without calls that open
+/// sockets.
 pub fn screen_filter() -> Option<Vec<Instruction>> {
     let opens = ["socket", "connect", "bind", "accept4"];
     let calls: Vec<Call> =
@@ -84,14 +85,15 @@ fn compile(machine: Machine, calls: &[Call], accounting: Accounting) -> Vec<Inst
     program
 }
 
-/// Consecutive call numbers with the same verdict, from `first` to the next range.
+/// A range of consecutive system call numbers with the same verdict, from `first` to the next
+/// range.
 #[derive(Debug)]
 struct Range {
     first: u32,
     verdict: Verdict,
 }
 
-/// The decision about a call number.
+/// The decision of a seccomp filter about a system call number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Refused,
@@ -118,7 +120,7 @@ fn ranges(machine: Machine, calls: &[Call]) -> Vec<Range> {
     ranges
 }
 
-/// Returns code that finds the range of the call number and applies its verdict.
+/// Returns filter code that finds the range of the call number and applies its verdict.
 fn search(ranges: &[Range], accounting: Accounting) -> Vec<Instruction> {
     let (left, right) = ranges.split_at(ranges.len() / 2);
     match (left, right) {
@@ -255,12 +257,13 @@ fn internet_socket() -> Vec<Instruction> {
     code
 }
 
-/// Returns code that allows the call if none of `bits` is set in the argument.
+/// Returns filter code that allows the call if none of `bits` is set in the argument.
 fn no_bits(arg: u8, bits: u32) -> Vec<Instruction> {
     vec![load(argument(arg)), jump(ANY_BIT, bits, 0, 1), errno(EPERM), ret(ALLOW)]
 }
 
-/// Returns code that runs `yes` if the accumulator is one of `values`, else `no`. Both must return.
+/// Returns filter code that runs `yes` if the accumulator is one of `values`, else `no`. Both must
+/// return.
 fn one_of(values: &[u32], yes: &[Instruction], no: &[Instruction]) -> Vec<Instruction> {
     let mut code = Vec::new();
     for (index, value) in values.iter().enumerate() {
@@ -320,7 +323,7 @@ fn errno(number: u32) -> Instruction {
 mod tests {
     use super::*;
 
-    /// Interprets a filter program for one call, like the kernel, and returns the action.
+    /// Interprets a seccomp filter for one system call, like the kernel, and returns the action.
     fn run(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
         let word = |offset: u32| match offset {
             NUMBER => number,
@@ -361,7 +364,7 @@ mod tests {
     const REFUSED: u32 = ERRNO | EPERM;
 
     #[test]
-    fn filter_follows_the_table_for_every_call_number() {
+    fn seccomp_filter_follows_the_table_for_every_call_number() {
         for machine in BOTH {
             let program = filter(machine, Accounting::Cgroup);
             assert!(program.len() < 1024, "{} instructions", program.len());
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn call_of_another_architecture_kills_the_process() {
+    fn seccomp_filter_kills_a_process_that_makes_a_call_of_another_architecture() {
         for machine in BOTH {
             let program = filter(machine, Accounting::Cgroup);
             for arch in [0, 0x4000_0003, 0x4000_0028, 0xc000_00b6, u32::MAX] {
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_checks_the_arguments_of_restricted_calls() {
+    fn seccomp_filter_checks_the_arguments_of_restricted_calls() {
         for machine in BOTH {
             check(machine, "clone", [0x0001_0f00, 0, 0, 0, 0, 0], ALLOW);
             check(machine, "clone", [0x1000_0000, 0, 0, 0, 0, 0], REFUSED);
@@ -434,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_is_stricter_in_a_box_without_a_cgroup() {
+    fn seccomp_filter_is_stricter_in_a_box_without_a_cgroup() {
         let machine = Machine::X86_64;
         let action = |name: &str, args: [u64; 6]| {
             let call = CALLS.iter().find(|call| call.name == name).unwrap();
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a33_broker_filter_allows_socket_io_and_refuses_other_calls() {
+    fn a33_seccomp_filter_of_a_broker_allows_socket_io_and_refuses_other_calls() {
         for machine in BOTH {
             let action = |name: &str, args: [u64; 6]| broker(name, machine, args);
             for name in ["read", "write", "accept4", "connect", "epoll_ctl", "futex", "close"] {
@@ -487,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_table_has_unique_numbers_and_a_reason_per_row() {
+    fn seccomp_table_of_a_broker_has_unique_numbers_and_a_reason_per_row() {
         for machine in BOTH {
             let mut numbers: Vec<u32> =
                 broker::CALLS.iter().filter_map(|call| machine.number_of(call)).collect();
@@ -506,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn box_table_has_unique_numbers_and_a_reason_per_row() {
+    fn seccomp_table_of_a_box_has_unique_numbers_and_a_reason_per_row() {
         for machine in BOTH {
             let mut numbers: Vec<u32> = CALLS.iter().filter_map(|c| machine.number_of(c)).collect();
             let count = numbers.len();

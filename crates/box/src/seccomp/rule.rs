@@ -11,15 +11,15 @@ pub(crate) struct Call {
     pub(crate) x86_64: Option<u32>,
     pub(crate) aarch64: Option<u32>,
     pub(crate) rule: Rule,
-    /// Reason for allowing or restricting the call.
+    /// The reason for allowing or restricting the system call.
     pub(crate) why: &'static str,
 }
 
-/// The condition under which the filter allows a call.
+/// The condition under which the seccomp filter allows a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Allow,
-    /// Returns `ENOSYS`: programs probe for the call and fall back.
+    /// Refuses the call with `ENOSYS`, because programs probe for the call and fall back.
     Absent,
     /// Refuses input into terminals and other line disciplines: `TIOCSTI`, `TIOCLINUX`, `TIOCSETD`.
     Ioctl,
@@ -28,23 +28,24 @@ pub(crate) enum Rule {
         flags: u8,
         mode: u8,
     },
-    /// Refuses a mode with set-user-id or set-group-id: on the host it would have the operator's rights.
+    /// Refuses a file mode with set-user-id or set-group-id: on the host the file would have the
+    /// operator's rights.
     Mode {
         arg: u8,
     },
-    /// Allows a new file, pipe or socket, and refuses a device.
+    /// Allows mknod(2) of a file, pipe or socket, and refuses a device.
     Node {
         arg: u8,
     },
-    /// Refuses flags that create a namespace.
+    /// Refuses the call with flags that create a namespace.
     NoNamespaces,
-    /// Allows a seccomp filter of the program's own, and refuses a listener.
+    /// Allows to install a seccomp filter, and refuses a filter with a listener.
     NoListener,
     /// Allows to read the personality or to set the default one.
     Persona,
-    /// Allows local sockets, and TCP and UDP over IP.
+    /// Allows to create local sockets, and TCP and UDP sockets over IP.
     Socket,
-    /// Allows TCP and UDP over IP, and refuses local sockets.
+    /// Allows to create TCP and UDP sockets over IP, and refuses local sockets.
     InternetSocket,
     /// Refuses executable memory.
     NotExecutable {
@@ -52,7 +53,7 @@ pub(crate) enum Rule {
     },
     /// Allows flags and copies of descriptors, and refuses locks and signals.
     Fcntl,
-    /// Allows non-blocking mode and the number of readable bytes.
+    /// Allows ioctl(2) only for non-blocking mode and the number of readable bytes.
     Readiness,
     /// Allows to read a limit, and refuses to set one.
     ReadLimit,
@@ -64,9 +65,10 @@ pub(crate) enum Rule {
     SetLimit,
     /// Refuses to change the core dump limit through prlimit64, and allows to read it.
     SetLimitOf,
-    /// Allowed only with a cgroup; without one, the affinity is the CPU limit.
+    /// Allows the call only with a cgroup; without one, the CPU affinity is the CPU limit.
     Affinity,
-    /// Limits the segment size without a cgroup, because the stand-in cannot see unmapped memory.
+    /// Limits the size of a shared memory segment without a cgroup, because polling cannot see
+    /// unmapped memory.
     Segment,
 }
 
@@ -75,9 +77,10 @@ pub(crate) const EINVAL: u32 = 22;
 pub(crate) const ENOSYS: u32 = 38;
 pub(crate) const EAFNOSUPPORT: u32 = 97;
 
-/// Mode bits for set-user-id and set-group-id, as in inode(7).
+/// The mode bits for set-user-id and set-group-id, as in inode(7).
 pub(crate) const SET_ID_BITS: u32 = 0o6000;
-/// Flags of open(2) that create a file, on both architectures: `O_CREAT` and the bit of `O_TMPFILE`.
+/// The flags of open(2) that create a file, on both architectures: `O_CREAT` and the bit of
+/// `O_TMPFILE`.
 pub(crate) const CREATING: u32 = 0o100 | 0o20_000_000;
 pub(crate) const NODE_TYPE: u32 = 0o170_000;
 pub(crate) const HARMLESS_NODES: [u32; 4] = [0, 0o100_000, 0o010_000, 0o140_000];
@@ -85,27 +88,28 @@ pub(crate) const HARMLESS_NODES: [u32; 4] = [0, 0o100_000, 0o010_000, 0o140_000]
 /// only; for clone the bit is part of the exit signal, and no signal has that number.
 pub(crate) const NAMESPACES: u32 = 0x80 | 0x0002_0000 | 0x7e00_0000;
 pub(crate) const TERMINAL_INJECTION: [u32; 3] = [0x5412, 0x541c, 0x5423];
-/// Flag that creates a seccomp listener: `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
+/// The flag that creates a seccomp listener: `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
 pub(crate) const NEW_LISTENER: u32 = 8;
 pub(crate) const PERSONAS: [u32; 2] = [0, u32::MAX];
 pub(crate) const AF_UNIX: u32 = 1;
 pub(crate) const INTERNET: [u32; 2] = [2, 10];
 pub(crate) const SOCKET_TYPE: u32 = 0xf;
 pub(crate) const STREAM_OR_DATAGRAM: [u32; 2] = [1, 2];
-/// Allowed protocol numbers: default, TCP, UDP.
+/// The allowed socket protocol numbers: default, TCP, UDP.
 pub(crate) const PROTOCOLS: [u32; 3] = [0, 6, 17];
 pub(crate) const RLIMIT_CORE: u32 = 4;
 pub(crate) const PROT_EXEC: u32 = 4;
-/// Allowed fcntl(2) commands: `F_DUPFD`, `F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`, `F_DUPFD_CLOEXEC`.
+/// The allowed fcntl(2) commands: `F_DUPFD`, `F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`,
+/// `F_DUPFD_CLOEXEC`.
 pub(crate) const DESCRIPTOR_FLAGS: [u32; 6] = [0, 1, 2, 3, 4, 1030];
-/// Allowed ioctl(2) requests of a broker: `FIONBIO`, `FIONREAD`.
+/// The allowed ioctl(2) requests of a broker: `FIONBIO`, `FIONREAD`.
 pub(crate) const READINESS: [u32; 2] = [0x5421, 0x541b];
 pub(crate) const SOL_SOCKET: u32 = 1;
-/// Socket options that attach filters:
-/// `SO_ATTACH_FILTER`, `SO_ATTACH_BPF`, `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF`.
+/// The socket options that attach filters: `SO_ATTACH_FILTER`, `SO_ATTACH_BPF`,
+/// `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF`.
 pub(crate) const FILTERS_ON_SOCKETS: [u32; 4] = [26, 50, 51, 52];
 pub(crate) const SOL_TCP: u32 = 6;
-/// Socket option that enables kernel TLS: `TCP_ULP`.
+/// The socket option that enables kernel TLS: `TCP_ULP`.
 pub(crate) const TCP_UPPER_LAYER: u32 = 31;
-/// Segment size that is enough for the locks of databases.
+/// The maximum size of a shared memory segment without a cgroup, enough for the locks of databases.
 pub(crate) const SMALL_SEGMENT: u32 = 64 * 1024;

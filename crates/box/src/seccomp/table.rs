@@ -6,7 +6,7 @@
 
 use super::rule::{Call, Rule};
 
-/// Number of the newest reviewed system call, on both architectures.
+/// The number of the newest reviewed system call, on both architectures.
 pub(crate) const LAST_KNOWN: u32 = 462;
 
 #[rustfmt::skip] // a table with one call per line

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{Fixture, eventually, output_of, program, write};
 
-/// Returns the working directory of a process that is started in `workdir`.
+/// Starts a process in `workdir` of the box and returns its working directory.
 fn exec_pwd(channel: &ExecChannel, workdir: &str) -> Result<String, ExecError> {
     let spec = Program { workdir: Some(workdir.into()), ..program(&["pwd", "-P"]) };
     channel.exec(&spec).map(|process| output_of(process).out.trim_end().to_owned())
@@ -145,7 +145,7 @@ fn d17_exec_processes_do_not_outlive_the_box() {
     });
 }
 
-/// Returns the processes that have `mark` as an argument.
+/// Returns the ids of the processes that have `mark` as an argument.
 fn marked(mark: &str) -> Vec<i32> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -57,14 +57,14 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    /// Creates a directory of this test.
+    /// Creates a directory that belongs to this test.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
 
-    /// Returns the default request, which each test adapts.
+    /// Returns the default request for a box, which each test adapts.
     pub(crate) fn request(&self) -> Request {
         let mut template = Template::default();
         let probe = Mount::new(self.path("probe"), "/probe".into(), Access::ReadOnly).unwrap();
@@ -108,7 +108,7 @@ impl Fixture {
         Some(Workspace { layers: Some(layers), scratch: false, ..self.scratch(name)? })
     }
 
-    /// Returns the output of the first program of the last box so far.
+    /// Returns the output that the first program of the last box has written so far.
     pub(crate) fn output(&self) -> String {
         fs::read_to_string(self.path("output")).unwrap()
     }
@@ -139,7 +139,7 @@ impl Fixture {
         Ok(TestBox { channel, input: Some(input), watcher: Some(watcher) })
     }
 
-    /// Runs a shell outside any box.
+    /// Runs a shell script outside any box.
     #[expect(clippy::disallowed_methods, reason = "the control is a program outside a box")]
     pub(crate) fn outside(&self, directory: &Path, script: &str) -> Output {
         let mut shell = std::process::Command::new("sh");
@@ -171,7 +171,7 @@ impl TestBox {
         self.channel.exec(&program(argv)).unwrap()
     }
 
-    /// Runs a process without input until its end.
+    /// Runs a process in the box without input until its end.
     pub(crate) fn run(&self, argv: &[&str]) -> Output {
         output_of(self.spawn(argv))
     }
@@ -221,7 +221,7 @@ pub(crate) fn all(from: OwnedFd) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Reads the next line of a process.
+/// Reads the next line of a process's output.
 pub(crate) fn line(from: &mut File) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -245,7 +245,7 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a random number: boxes of parallel tests must not share a cgroup.
+/// Returns a random number for the run id, because boxes of parallel tests must not share a cgroup.
 fn random() -> u32 {
     let hash = RandomState::new().hash_one(std::process::id());
     u32::try_from(hash >> 32).unwrap()

@@ -25,7 +25,7 @@ fn workspaces(fixture: &Fixture, name: &str) -> [(Option<Workspace>, &'static st
 }
 
 #[test]
-fn mask_hides_a_path_or_makes_it_read_only() {
+fn mask_hides_a_workspace_path_or_makes_it_read_only() {
     let fixture = Fixture::new();
     write(&fixture.path("w/.env"), "SECRET");
     write(&fixture.path("w/keys/a"), "SECRET");
@@ -76,7 +76,7 @@ fn injected_files_exist_and_cannot_be_changed() {
     assert!(left.is_empty(), "an empty file remains in the persistent home");
 }
 
-/// Commands that read a hidden file (`KEY`) or replace a read-only file (`CODE`).
+/// The shell commands that try to read a hidden file (`KEY`) or replace a read-only file (`CODE`).
 ///
 /// Each command succeeds only if its attack has succeeded.
 const BYPASSES: [&str; 14] = [
@@ -191,7 +191,7 @@ fn mask_follows_symbolic_links_only_inside_the_workspace() {
 }
 
 #[test]
-fn nested_masks_apply_in_any_order() {
+fn nested_masks_of_a_workspace_apply_in_any_order() {
     let fixture = Fixture::new();
     write(&fixture.path("w/a/b/KEY"), "SECRET");
     write(&fixture.path("w/a/b/CODE"), "code");
@@ -236,7 +236,8 @@ fn start_refuses_masks_and_files_with_invalid_paths_or_sizes() {
 
 const SETTINGS: &str = ".agent/managed/settings.json";
 
-/// Commands that replace the injected settings file, with the home as working directory.
+/// The shell commands that try to replace the injected settings file, with the home as working
+/// directory.
 const OTHER_SETTINGS: [&str; 9] = [
     "echo mine > .agent/managed/settings.json",
     "rm -f .agent/managed/settings.json && echo mine > .agent/managed/settings.json",

@@ -36,7 +36,7 @@ pub(crate) const CA: &str =
     "-----BEGIN CERTIFICATE-----\nYmVsbGphcg==\n-----END CERTIFICATE-----\n";
 pub(crate) const JKS: &[u8] = b"\xfe\xed\xfe\xed key store";
 
-/// Returns a network request with the given ports.
+/// Returns the request for a network with the given TCP ports.
 pub(crate) fn net(ports: &[u16], any_port: bool) -> Option<NetRequest> {
     let trust = Trust { ca_pem: CA.into(), trust_host_cas: false, jks: JKS.into() };
     Some(NetRequest { ports: ports.to_vec(), any_port, trust })
@@ -109,7 +109,8 @@ impl Fixture {
         Output { out: out.trim_end().to_owned(), exit: end.exit }
     }
 
-    /// Runs probe commands in a box whose network the test serves, and returns their results.
+    /// Runs operations of the probe in a box whose network the test serves, and returns their
+    /// results.
     pub(crate) fn acts(&self, net: Option<NetRequest>, acts: &[&str]) -> Vec<String> {
         let mut running = self.build(net, &["/probe", "batch"]).unwrap();
         let broker = running.take_sockets().map(Broker::serve);
@@ -118,7 +119,7 @@ impl Fixture {
         answers(&output.out, acts)
     }
 
-    /// Runs the probe outside any box.
+    /// Runs one operation of the probe outside any box and returns its result.
     #[expect(clippy::disallowed_methods, reason = "the control is a program outside a box")]
     pub(crate) fn outside(&self, act: &str) -> String {
         let mut probe = std::process::Command::new(self.dir.path().join("probe"));
@@ -127,7 +128,7 @@ impl Fixture {
     }
 }
 
-/// Returns a random number: boxes of parallel tests must not share a cgroup.
+/// Returns a random number for the run id, because boxes of parallel tests must not share a cgroup.
 fn random() -> u32 {
     let hash = RandomState::new().hash_one(std::process::id());
     u32::try_from(hash >> 32).unwrap()
@@ -143,7 +144,7 @@ fn answers(out: &str, acts: &[&str]) -> Vec<String> {
     results.collect()
 }
 
-/// A broker that replies with the name of the accepting socket and the dialled address.
+/// A test broker that replies with the name of the accepting socket and the dialled address.
 pub(crate) struct Broker {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

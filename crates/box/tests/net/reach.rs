@@ -35,7 +35,7 @@ fn connection_to_any_address_reaches_the_socket_of_its_port() {
 }
 
 #[test]
-fn catch_all_socket_gets_other_ports_and_the_dialled_address() {
+fn catch_all_socket_of_a_box_gets_other_ports_and_the_dialled_address() {
     let acts = [
         "greet-tcp 203.0.113.9:1",
         "greet-tcp 203.0.113.9:22",
@@ -109,7 +109,7 @@ fn box_without_a_network_has_no_sockets_and_no_route() {
 }
 
 #[test]
-fn connection_to_a_closed_socket_is_refused() {
+fn connection_from_a_box_to_a_closed_socket_is_refused() {
     let fixture = Fixture::new();
     let mut running = fixture.build(net(&[443], true), &["/probe", "batch"]).unwrap();
     drop(running.take_sockets().expect("sockets"));
@@ -121,7 +121,7 @@ fn connection_to_a_closed_socket_is_refused() {
 }
 
 #[test]
-fn two_hundred_ports_are_served_and_one_more_is_an_error() {
+fn box_network_supports_two_hundred_ports_and_refuses_one_more() {
     let fixture = Fixture::new();
     let ports: Vec<u16> = (900..1100).collect();
     let acts =

@@ -26,7 +26,7 @@ fn ca_bundle_is_found_at_the_path_of_every_distribution() {
 }
 
 #[test]
-fn host_cas_stay_trusted_for_passthrough_connections() {
+fn certificate_authorities_of_the_host_stay_trusted_for_passthrough_connections() {
     let fixture = Fixture::new();
     let mut with = net(&[443], false).unwrap();
     with.trust.trust_host_cas = true;
@@ -39,7 +39,7 @@ fn host_cas_stay_trusted_for_passthrough_connections() {
 }
 
 #[test]
-fn operator_variable_overrides_a_ca_variable() {
+fn variable_of_the_operator_overrides_a_ca_variable_of_the_box() {
     let mut fixture = Fixture::new();
     let output = shell(&fixture, "echo $SSL_CERT_FILE $PIP_CERT $JAVA_TOOL_OPTIONS");
     assert!(
@@ -94,7 +94,7 @@ fn make_accessible(root: &Path) {
 }
 
 #[test]
-fn system_resolver_uses_the_name_server_of_the_box() {
+fn system_resolver_in_a_box_uses_the_name_server_of_the_box() {
     let fixture = Fixture::new();
     let output = shell(&fixture, "cat /etc/resolv.conf; getent hosts localhost");
     assert!(output.out.contains("nameserver 192.0.2.53\n"), "{output:?}");

@@ -15,7 +15,7 @@ use crate::meta::{Identity, Meta};
 use crate::path::RelPath;
 use crate::plan::{Action, ConflictReason, LeftOut, PlannedStep};
 
-/// Why a step was not executed. The user's file is unchanged.
+/// The reason why an apply step was not executed. The user's file is unchanged.
 #[derive(Debug)]
 pub(super) enum StepError {
     Conflict(ConflictReason),
@@ -29,10 +29,10 @@ pub(super) struct Executor<'w, 'l> {
     pub(super) session: &'w mut ApplySession<'l>,
     on_step: &'w mut dyn FnMut(Step<'_>),
     steps: u64,
-    /// Directories with changed entries that are not yet synced to disk.
+    /// The directories with changed entries that are not yet synced to disk.
     touched: BTreeSet<RelPath>,
     opened: Vec<Opened>,
-    /// Files with several hard links that lost a link in this apply, with their new identity.
+    /// The files with several hard links that lost a link in this apply, with their new identity.
     /// Removing one link changes the `ctime` of all others.
     unlinked: HashMap<(u64, u64), Identity>,
     pub(super) prestaged: Prestaged,
@@ -54,8 +54,8 @@ impl<'w, 'l> Executor<'w, 'l> {
         }
     }
 
-    /// Records the temporary names of the next steps before any file is created. Returns the step
-    /// numbers.
+    /// Records the temporary names of the next apply steps before any file is created. Returns the
+    /// step numbers.
     pub(super) fn announce(
         &mut self,
         changes: &Changes,
@@ -80,7 +80,7 @@ impl<'w, 'l> Executor<'w, 'l> {
         Ok(numbers)
     }
 
-    /// Records the end of a step.
+    /// Records the end of an apply step in the log.
     pub(super) fn finish(&mut self, number: u64, status: &EntryStatus) -> Result<(), ApplyError> {
         let how = match status {
             EntryStatus::Applied => "applied",
@@ -135,7 +135,7 @@ impl<'w, 'l> Executor<'w, 'l> {
         Ok(())
     }
 
-    /// Returns the metadata of `name` if it is still the file that the plan saw.
+    /// Returns the metadata of the file `name` if it is still the file that the plan saw.
     pub(super) fn expect(
         &self,
         was: &HostFile,
@@ -167,8 +167,8 @@ impl<'w, 'l> Executor<'w, 'l> {
         Ok(())
     }
 
-    /// Syncs changed directories to disk. The trash goes first: after a power cut a file can then
-    /// exist twice, but is never missing.
+    /// Syncs all changed directories to disk. The trash goes first: after a power cut a file can
+    /// then exist twice, but is never missing.
     pub(super) fn sync(&mut self) -> Result<(), ApplyError> {
         let trash = log::sync_dir(&self.session.trash);
         trash.map_err(|source| ApplyError::OpenTrash { source })?;
@@ -197,7 +197,7 @@ impl<'w, 'l> Executor<'w, 'l> {
         self.session.log.flush()
     }
 
-    /// Opens the directory of a change, creates it if it is missing and makes it writable if
+    /// Opens the parent directory of a change, creates it if it is missing and makes it writable if
     /// necessary.
     pub(super) fn parent(&mut self, change: &Change) -> Result<OwnedFd, StepError> {
         let (path, _) =
@@ -227,7 +227,8 @@ impl<'w, 'l> Executor<'w, 'l> {
         Ok(dir)
     }
 
-    /// Creates the parent directories that the host removed, for changes chosen with `theirs`.
+    /// Creates parent directories that the host removed, for changes where the user chose the box's
+    /// version.
     fn make_missing(&mut self, path: &RelPath) -> Result<OwnedFd, StepError> {
         let io = StepError::io("cannot create the directory");
         let mut dir = at::dir(self.session.layers.lower(), &RelPath::root()).map_err(&io)?;
@@ -254,7 +255,7 @@ impl StepError {
 }
 
 impl Action {
-    /// Returns the user's file that the action expects at the path.
+    /// Returns the user's file that the action expects at its path, if any.
     fn was(&self) -> Option<&HostFile> {
         match self {
             Self::ReplaceWithDir(was)
@@ -277,7 +278,7 @@ impl From<Blocked> for ConflictReason {
     }
 }
 
-/// Returns whether we own the directory, are not root and cannot change entries in it.
+/// Returns whether this user owns the directory, is not root, and cannot change entries in it.
 fn is_write_protected(meta: &Meta) -> bool {
     let me = rustix::process::geteuid();
     meta.mode & 0o300 != 0o300 && !me.is_root() && meta.uid == me.as_raw()

@@ -40,24 +40,24 @@ pub(super) enum Record {
     },
 }
 
-/// The start of a step: from here on a temporary file can exist beside `path`, and `trash/<number>`
-/// can hold the old file.
+/// The start of an apply step: from here on a temporary file can exist beside `path`, and
+/// `trash/<number>` can hold the old file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Begin {
     pub number: u64,
     pub path: RelPath,
-    /// Hash of the box's version, to distinguish our file from the user's.
+    /// The hash of the box's version of the file, to distinguish it from the user's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<LinkTarget>,
-    /// Device and inode of the user's file.
+    /// The device and inode of the user's file, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<(u64, u64)>,
 }
 
-/// A directory of the user that is temporarily writable.
+/// A directory of the user that an apply made writable temporarily.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Opened {
@@ -76,7 +76,7 @@ pub(super) struct Unfinished {
     pub opened: Vec<Opened>,
 }
 
-/// The open and locked log of one run.
+/// The open and locked apply log of one run.
 #[derive(Debug)]
 pub(super) struct ApplyLog {
     file: File,
@@ -85,7 +85,8 @@ pub(super) struct ApplyLog {
 }
 
 impl ApplyLog {
-    /// Opens and locks the log. Also returns the unfinished steps of earlier applies.
+    /// Opens and locks the apply log of a run, and returns the unfinished steps in it. Also returns
+    /// the unfinished steps of earlier applies.
     pub(super) fn open(layers: &Layers) -> Result<(Self, Unfinished), ApplyError> {
         let flags = OFlags::RDWR
             | OFlags::CREATE
@@ -103,13 +104,13 @@ impl ApplyLog {
         Ok((log, unfinished(records)))
     }
 
-    /// Returns the number of the next step. A number is used once per run.
+    /// Returns the number of the next apply step. A number is used once per run.
     pub(super) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// Adds a record to the buffer.
+    /// Adds a record to the buffer of the apply log.
     pub(super) fn add(&mut self, record: &Record) -> Result<(), ApplyError> {
         serde_json::to_writer(&mut self.buffer, record)
             .map_err(|error| ApplyError::WriteLog { source: error.into() })?;
@@ -117,7 +118,7 @@ impl ApplyLog {
         Ok(())
     }
 
-    /// Writes all buffered records to the file, so that killing the process loses none.
+    /// Writes all buffered records to the apply log, so that killing the process loses none.
     pub(super) fn flush(&mut self) -> Result<(), ApplyError> {
         let fail = |source| ApplyError::WriteLog { source };
         self.file.write_all(&self.buffer).map_err(fail)?;
@@ -125,7 +126,7 @@ impl ApplyLog {
         Ok(())
     }
 
-    /// Like `flush`, and also syncs the file, so that a power cut loses none.
+    /// Writes all buffered records to the log and syncs the log, so that a power cut loses none.
     pub(super) fn sync(&mut self) -> Result<(), ApplyError> {
         self.flush()?;
         self.file.sync_data().map_err(|source| ApplyError::WriteLog { source })
@@ -149,8 +150,8 @@ impl ApplyLog {
     }
 }
 
-/// Locks the log exclusively. The lock is retried: a lock that was just released can live on for a
-/// moment in a child process that has inherited the descriptor and not yet called exec.
+/// Locks the apply log exclusively. The lock is retried: a lock that was just released can live on
+/// for a moment in a child process that has inherited the descriptor and not yet called exec.
 fn lock(file: &File) -> Result<(), ApplyError> {
     for _ in 0..LOCK_ATTEMPTS {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -162,7 +163,7 @@ fn lock(file: &File) -> Result<(), ApplyError> {
     Err(ApplyError::Busy)
 }
 
-/// Returns all begin records, for the list of files in the trash.
+/// Returns the start records of all apply steps, for the list of files in the trash.
 pub(super) fn read_begun(layers: &Layers) -> Result<Vec<Begin>, ApplyError> {
     let file = match at::file(layers.run(), NAME.as_bytes()) {
         Ok((fd, _)) => File::from(fd),
@@ -203,7 +204,7 @@ fn unfinished(records: Vec<Record>) -> Unfinished {
     Unfinished { begun: begun.into_values().collect(), opened }
 }
 
-/// Returns the temporary name of a step, in the directory of its path.
+/// Returns the temporary file name of an apply step, in the directory of its path.
 pub(super) fn temporary_name(layers: &Layers, number: u64) -> Vec<u8> {
     let mut name = b".belljar-".to_vec();
     name.extend_from_slice(layers.run_name());

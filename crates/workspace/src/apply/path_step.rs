@@ -119,7 +119,7 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
         self.move_out(was)
     }
 
-    /// Moves the file to the trash, and back if it is not the expected file.
+    /// Moves the user's file to the trash, and back if it is not the expected file.
     fn move_out(&mut self, was: &HostFile) -> Result<(), StepError> {
         let io = StepError::io("cannot move the file to the trash");
         let trash_name = self.number.to_string().into_bytes();
@@ -256,9 +256,8 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
         Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
     }
 
-    /// Moves the file that was exchanged out to the trash if it is the expected one. The inner
-    /// error is the reason to undo the exchange; the outer error means that the file could not be
-    /// inspected.
+    /// Moves the user's replaced file to the trash if it is the expected one. The inner error is
+    /// the reason to undo the exchange; the outer error means that the file could not be inspected.
     fn put_away_expected(
         &mut self,
         was: &HostFile,
@@ -271,7 +270,7 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
         }
     }
 
-    /// Moves the file that was exchanged out to the trash.
+    /// Moves the user's replaced file to the trash.
     fn put_away(&mut self) -> Result<(), StepError> {
         self.executor.step(self.path);
         let trash = self.executor.session.trash.as_fd();
@@ -300,9 +299,9 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
         }
     }
 
-    /// Replaces a file on a file system without exchange: copies it to the trash, then renames over
-    /// it. If the host writes between the check and the rename, that write is lost and the copy in
-    /// the trash is older.
+    /// Replaces a file on a file system that cannot exchange two files: copies it to the trash,
+    /// then renames over it. If the host writes between the check and the rename, that write is
+    /// lost and the copy in the trash is older.
     fn replace_in_two_steps(&mut self, was: &HostFile) -> Result<(), StepError> {
         let io = StepError::io("cannot replace the file");
         self.executor.step(self.path);
@@ -316,8 +315,8 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
         at::rename(self.parent, &self.temporary, self.parent, self.name).map_err(io)
     }
 
-    /// Replaces a file with a directory on a file system without exchange: moves the file out
-    /// first.
+    /// Replaces a file with a directory on a file system that cannot exchange them: moves the file
+    /// out first.
     fn make_way_in_two_steps(&mut self, was: &HostFile) -> Result<(), StepError> {
         self.expect(was)?;
         self.executor.step(self.path);
@@ -342,8 +341,8 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
         self.move_in()
     }
 
-    /// Removes the staged file; the upper layer still has the content. After a failure the next
-    /// apply finds the file in the log.
+    /// Removes the staged copy; the upper layer of the box still has the content. After a failure
+    /// the next apply finds the file in the log.
     fn unstage(&self) {
         drop(at::unlink(self.parent, &self.temporary));
     }
@@ -360,7 +359,8 @@ impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
     }
 }
 
-/// Maps `conflict` to "changed meanwhile" and every other error to an I/O error.
+/// Returns a function that maps one errno to a conflict with the host, and every other error to an
+/// I/O error.
 fn conflict_or_io(doing: &'static str, conflict: Errno) -> impl Fn(io::Error) -> StepError {
     move |source| {
         if Errno::from_io_error(&source) == Some(conflict) {
@@ -391,7 +391,7 @@ mod tests {
     use crate::host::HostState;
     use crate::layers::{Layers, RunPaths};
 
-    /// Creates a workspace whose `x` is made by `host`, and a run whose box left the file `x`.
+    /// Creates a workspace in which `host` makes the file `x`, and a run whose box changed `x`.
     fn fixture(host: impl Fn(&Path)) -> (tempfile::TempDir, Layers) {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -426,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Runs `action` at `x`, as on a file system without exchange.
+    /// Runs `action` on the file `x`, as on a file system that cannot exchange two files.
     fn at_path(
         layers: &Layers,
         kind: FileKind,
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn without_exchange_a_file_is_copied_to_the_trash_and_replaced() {
+    fn apply_without_atomic_exchange_copies_a_file_to_the_trash_and_replaces_it() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
         at_path(&layers, FileKind::File, |step, was| {
             step.stage(0o644, Owner::Directory(step.directory))?;
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn without_exchange_a_file_that_the_host_changed_is_not_replaced() {
+    fn apply_without_atomic_exchange_does_not_replace_a_file_that_the_host_changed() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
         let result = at_path(&layers, FileKind::File, |step, was| {
             step.stage(0o644, Owner::Directory(step.directory))?;
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn without_exchange_a_file_and_a_directory_can_replace_each_other() {
+    fn apply_without_atomic_exchange_can_replace_a_file_with_a_directory_and_back() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
         at_path(&layers, FileKind::Directory, |step, was| {
             step.stage_dir(Owner::Directory(step.directory))?;
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn without_exchange_a_directory_with_new_files_is_not_replaced() {
+    fn apply_without_atomic_exchange_does_not_replace_a_directory_with_new_files() {
         let (dir, layers) = fixture(|x| fs::create_dir_all(x.join("mine")).unwrap());
         let result = at_path(&layers, FileKind::File, |step, _| {
             step.stage(0o644, Owner::Directory(step.directory))?;
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_is_undone_when_the_host_changed_the_file() {
+    fn apply_undoes_a_replacement_when_the_host_changed_the_file() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
         let result = at_path(&layers, FileKind::File, |step, was| {
             let staged = step.stage(0o644, Owner::Directory(step.directory))?;
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_is_undone_when_the_trash_is_missing() {
+    fn apply_undoes_a_replacement_when_the_trash_is_missing() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
         let result = at_path(&layers, FileKind::File, |step, was| {
             let staged = step.stage(0o644, Owner::Directory(step.directory))?;
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn remove_is_undone_when_the_host_changed_the_file() {
+    fn apply_undoes_a_removal_when_the_host_changed_the_file() {
         type Remove = fn(&mut PathStep<'_, '_, '_>, &HostFile) -> Result<(), StepError>;
         let both: [Remove; 2] =
             [|step, was| step.move_out(was), |step, was| step.remove_by_copy(was)];

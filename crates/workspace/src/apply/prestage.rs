@@ -17,25 +17,27 @@ use crate::host::HostFile;
 use crate::meta::FileKind;
 use crate::plan::{Action, PlannedStep};
 
-/// Maximum bytes that are written before their step runs. More would need disk space for everything
-/// twice.
+/// The maximum number of bytes that are copied before their apply step runs. More would need disk
+/// space for everything twice.
 const MAX_PRESTAGED_BYTES: u64 = 64 << 20;
 
-/// The files staged in advance, or the error, by the number of their step.
+/// The files that were copied in advance, or the error, by the number of their apply step.
 #[derive(Debug, Default)]
 pub(super) struct Prestaged(HashMap<u64, Result<Staged, StepError>>);
 
-/// A staged file under its temporary name.
+/// A copy of the box's file under a temporary name next to its target.
 #[derive(Debug)]
 struct Staged {
-    /// A descriptor, so that the file is found even if the host moves the directory.
+    /// The directory as a descriptor, so that the file is found even if the host moves the
+    /// directory.
     parent: OwnedFd,
     temporary: Vec<u8>,
     inode: (u64, u64),
 }
 
 impl Prestaged {
-    /// Returns the inode of the file staged for a step, or `None` if no file was staged.
+    /// Returns the inode of the file that was copied in advance for a step, or `None` if there is
+    /// none.
     pub(super) fn staged(&mut self, number: u64) -> Option<Result<(u64, u64), StepError>> {
         if let Some(Ok(staged)) = self.0.get(&number) {
             return Some(Ok(staged.inode));
@@ -57,8 +59,8 @@ impl Prestaged {
 }
 
 impl Staged {
-    /// Removes the file if it is still the staged one. After a failure the next apply finds the
-    /// file in the log.
+    /// Removes the temporary file if it is still the staged one. After a failure the next apply
+    /// finds the file in the log.
     fn remove(&self) {
         let there = at::stat(&self.parent, &self.temporary).ok().flatten();
         if there.is_some_and(|there| there.inode() == self.inode) {
@@ -68,7 +70,8 @@ impl Staged {
 }
 
 impl Executor<'_, '_> {
-    /// Stages the files that the steps of a batch need. All steps are of one phase.
+    /// Copies the files that the next apply steps need to temporary names. All steps are of one
+    /// phase.
     pub(super) fn prestage(&mut self, changes: &Changes, batch: &[PlannedStep], numbers: &[u64]) {
         let mut unwritten = Vec::new();
         let mut bytes = 0;

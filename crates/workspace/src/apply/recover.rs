@@ -22,7 +22,7 @@ use crate::path::RelPath;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     pub path: RelPath,
-    /// The name of the file in `trash`.
+    /// The number that is the name of the file in `trash`.
     pub number: u64,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn recover(
     Ok(recovered)
 }
 
-/// The file under a temporary name.
+/// The file that was found under a temporary name.
 enum Found {
     Nothing,
     Ours,

@@ -21,15 +21,15 @@ use crate::tree::UpperFile;
 /// The mode of a staged file until its content is complete.
 pub(super) const HALF_WRITTEN: u32 = 0o200;
 
-/// The largest extended attribute that is copied; the limit of Linux.
+/// The maximum size of an extended attribute that is copied; the limit of Linux.
 const MAX_ATTRIBUTE: usize = 64 * 1024;
 
-/// The owner that a staged file gets.
+/// The owner that a staged file gets: that of the replaced file or of the directory.
 #[derive(Clone, Copy)]
 pub(super) enum Owner<'a> {
-    /// The owner of the directory, for a new file.
+    /// The staged file gets the owner of its directory, because the file is new.
     Directory(&'a Meta),
-    /// The owner and the attributes of the replaced file.
+    /// The staged file gets the owner and the attributes of the replaced file.
     File(&'a Meta, &'a [u8]),
 }
 
@@ -105,8 +105,8 @@ fn new_side(change: &Change) -> Result<&Side, StepError> {
         .ok_or_else(|| StepError::io("cannot apply a change without new content")(invalid_data()))
 }
 
-/// Writes content, owner and attributes. The final mode is set last because it marks the file as
-/// complete.
+/// Writes the content, owner and attributes of a staged file. The final mode is set last because it
+/// marks the file as complete.
 fn fill(
     from: &mut File,
     to: &mut File,
@@ -152,7 +152,7 @@ fn set_owner(fd: impl AsFd, owner: Owner<'_>) -> io::Result<()> {
     }
 }
 
-/// Returns the user and group to set on `made`, or `None` if its owner is already right.
+/// Returns the user and group to set on the file `made`, or `None` if its owner is already right.
 ///
 /// Root gives new files to the owner of the directory; other users cannot change owners. A file
 /// that is replaced must keep its owner: if we lack the permission, the step fails and the file
@@ -168,7 +168,7 @@ fn new_owner(made: &Meta, owner: Owner<'_>) -> Option<(Option<Uid>, Option<Gid>)
     (uid.is_some() || gid.is_some()).then_some((uid, gid))
 }
 
-/// Copies the user's extended attributes and access list from the replaced file.
+/// Copies extended attributes of the user and the access control list from the replaced file.
 fn copy_user_attributes(parent: BorrowedFd<'_>, name: &[u8], to: &File) -> io::Result<()> {
     // The attributes of an unreadable file are not visible to us.
     let Ok((from, _)) = at::file(parent, name) else { return Ok(()) };

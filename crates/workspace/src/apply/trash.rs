@@ -18,7 +18,7 @@ use crate::path::RelPath;
 /// A file of the user that an apply replaced or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trashed {
-    /// The name of the file in `trash`.
+    /// The number that is the name of the file in `trash`.
     pub number: u64,
     /// The path of the file before the apply.
     pub path: RelPath,
@@ -39,8 +39,8 @@ pub fn trashed(layers: &Layers) -> Result<Vec<Trashed>, ApplyError> {
         .collect())
 }
 
-/// Moves `name` into the trash under `number`. Between file systems the file is copied, synced to
-/// disk and only then removed.
+/// Moves the file `name` into the trash under `number`. Between file systems the file is copied,
+/// synced to disk and only then removed.
 pub(super) fn put(
     trash: BorrowedFd<'_>,
     number: u64,
@@ -61,7 +61,7 @@ pub(super) fn put(
     }
 }
 
-/// Copies `name` into the trash under `number` and keeps the original.
+/// Copies the file `name` into the trash under `number` and keeps the original.
 pub(super) fn keep_copy(
     trash: BorrowedFd<'_>,
     number: u64,

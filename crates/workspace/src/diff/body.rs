@@ -12,22 +12,22 @@ use crate::meta::FileKind;
 use crate::path::RelPath;
 use crate::tree::UpperFile;
 
-/// Size limit for diffs; larger files are only mentioned.
+/// The size limit of a file for diffs; larger files are only mentioned.
 pub(super) const SHOW_LIMIT: u64 = 4 * 1024 * 1024;
 
 /// The part of a diff after its headers.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// The headers are sufficient.
+    /// Nothing follows the headers of the diff.
     Nothing,
     Lines(Lines),
     Binary,
     TooLarge,
-    /// One side cannot be read; the text is the reason.
+    /// One version of the file cannot be read; the text is the reason.
     Missing(&'static str),
 }
 
-/// The content of one side.
+/// The content of one version of a file.
 pub(super) enum Bytes {
     Have(Vec<u8>),
     Binary,
@@ -36,7 +36,7 @@ pub(super) enum Bytes {
 }
 
 impl Body {
-    /// Loads both sides of a change and compares them.
+    /// Loads both versions of a changed file and compares them.
     pub(super) fn load(layers: &Layers, change: &Change) -> Self {
         let old_file = change.old.as_ref().filter(|side| side.kind == FileKind::File);
         let new_file = change.new.as_ref().filter(|side| side.kind == FileKind::File);
@@ -55,7 +55,7 @@ impl Body {
         Self::of(&old, &new)
     }
 
-    /// Compares two sides that are already loaded.
+    /// Compares two versions of a file that are already loaded.
     pub(super) fn of(old: &Bytes, new: &Bytes) -> Self {
         match (old, new) {
             (Bytes::Binary, _) | (_, Bytes::Binary) => Self::Binary,
@@ -73,7 +73,8 @@ impl Body {
     }
 }
 
-/// Returns the original content, or the host's current content if the original is unknown.
+/// Returns the original content of a file, or the host's current content if the original is
+/// unknown.
 fn old_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     if let Some(known) = by_summary(side) {
         return known;
@@ -92,7 +93,7 @@ fn old_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     }
 }
 
-/// Returns the content of the box's file, checked against its hash.
+/// Returns the content of the box's version of a file, checked against its hash.
 pub(super) fn new_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     if let Some(known) = by_summary(side) {
         return known;
@@ -109,7 +110,7 @@ pub(super) fn new_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes 
     }
 }
 
-/// Returns the stored original with this hash.
+/// Returns the stored original content with this hash.
 pub(super) fn base_bytes(layers: &Layers, hash: ContentHash) -> Bytes {
     match base::load(layers.run(), hash, SHOW_LIMIT) {
         Ok(Some(bytes)) => Bytes::Have(bytes),
@@ -117,7 +118,7 @@ pub(super) fn base_bytes(layers: &Layers, hash: ContentHash) -> Bytes {
     }
 }
 
-/// Returns the current content of the host's file.
+/// Returns the current content of a file on the host.
 pub(super) fn host_bytes(layers: &Layers, path: &RelPath) -> Bytes {
     let (parent, name) = path.split().unwrap_or((RelPath::root(), b"."));
     let opened = at::dir(layers.lower(), &parent).and_then(|dir| at::file(&dir, name));
@@ -130,7 +131,7 @@ pub(super) fn host_bytes(layers: &Layers, path: &RelPath) -> Bytes {
     }
 }
 
-/// Returns the result if the manifest alone shows that the file is binary or too large.
+/// Returns a result without reading the file if its summary shows that it is binary or too large.
 fn by_summary(side: &Side) -> Option<Bytes> {
     if side.content == Some(Content::Binary) {
         return Some(Bytes::Binary);

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use similar::{Algorithm, ChangeTag, DiffOp, capture_diff_slices_deadline, group_diff_ops};
 
-/// Timeout of a comparison; after it the diff becomes coarser. A hostile text can be slow to
-/// compare.
+/// The timeout of comparing two texts; after it the diff becomes coarser. A hostile text can be
+/// slow to compare.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Number of unchanged lines shown around a change, as in git.
+/// The number of unchanged lines that are shown around a change, as in git.
 const CONTEXT: usize = 3;
 
 /// The difference between two texts.
@@ -33,7 +33,7 @@ pub(super) struct Hunk {
 #[derive(Debug)]
 pub(super) struct Line {
     pub tag: ChangeTag,
-    /// The content without the line terminator.
+    /// The content of the line without the line terminator.
     pub bytes: Vec<u8>,
     /// Whether the line is the last one and has no line terminator.
     pub unterminated: bool,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_counts_added_and_removed_lines() {
+    fn line_diff_counts_added_and_removed_lines() {
         assert_eq!(counts("a\nb\n", "a\nb\n"), (0, 0, 0));
         assert_eq!(counts("", "a\nb"), (2, 0, 1));
         assert_eq!(counts("a\nb\n", "a\nc\n"), (1, 1, 1));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_ends_on_a_text_that_is_slow_to_compare() {
+    fn line_diff_ends_in_time_on_texts_that_are_slow_to_compare() {
         let text = |step: usize| -> String {
             (0..300_000).map(|n| format!("{}\n", (n * step) % 7919)).collect()
         };
@@ -120,7 +120,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn hunk_lengths_match_their_lines(old in "[ab\n]{0,40}", new in "[ab\n]{0,40}") {
+        fn lengths_in_hunk_headers_match_the_lines_of_the_hunks(old in "[ab\n]{0,40}", new in "[ab\n]{0,40}") {
             let lines = compare(old.as_bytes(), new.as_bytes());
             let came = |tag| lines.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|l| l.tag == tag).count();
             proptest::prop_assert_eq!(came(ChangeTag::Insert), lines.added);

@@ -18,7 +18,7 @@ const GREEN: &str = "\x1b[32m";
 const CYAN: &str = "\x1b[36m";
 const WARN: &str = "\x1b[1;33m";
 
-/// Maximum number of `+` and `-` characters in a line of `--stat`.
+/// The maximum number of `+` and `-` characters in a line of `--stat`.
 const BAR: usize = 40;
 
 const LINE_BYTES: usize = 4096;
@@ -41,7 +41,7 @@ impl Totals {
     }
 }
 
-/// Writes one change: headers, notes and lines.
+/// Writes the diff of one change: headers, notes and lines.
 pub(super) fn entry(
     change: &Change,
     body: &Body,
@@ -81,7 +81,7 @@ pub(super) fn entry(
     }
 }
 
-/// Writes the two file headers and the hunks.
+/// Writes the two file headers and the changed lines (hunks) of a diff.
 pub(super) fn hunks(
     lines: &Lines,
     (old, new): (&str, &str),
@@ -96,12 +96,12 @@ pub(super) fn hunks(
     lines.hunks.iter().try_for_each(|hunk| write_hunk(hunk, colour, out))
 }
 
-/// Returns the hunks as text without color.
+/// Returns the changed lines (hunks) of a diff as text without color.
 pub(super) fn hunks_as_string(lines: &Lines) -> String {
     in_memory(|out| lines.hunks.iter().try_for_each(|hunk| write_hunk(hunk, Colour::Never, out)))
 }
 
-/// Returns the output of `write` as text.
+/// Returns the text that the closure `write` writes.
 pub(super) fn in_memory(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("writing to memory cannot fail");
@@ -199,7 +199,7 @@ pub(super) fn conflict_header(path: &str, colour: Colour, out: &mut dyn Write) -
     line(out, colour, BOLD, &format!("! both sides changed {path}"))
 }
 
-/// Writes one line of `--stat`.
+/// Writes the line of one change in the output of `--stat`.
 pub(super) fn stat_line(
     change: &Change,
     body: &Body,
@@ -263,7 +263,7 @@ pub(super) fn too_long(changes: &Changes, colour: Colour, out: &mut dyn Write) -
     Ok(())
 }
 
-/// Returns the bar of a line of `--stat`, such as `12 ++++++---`.
+/// Returns the bar of `+` and `-` in a line of `--stat`, such as `12 ++++++---`.
 fn bar(lines: &Lines, colour: Colour) -> String {
     let (added, removed) = (lines.added, lines.removed);
     let total = added + removed;
@@ -295,7 +295,7 @@ fn target(side: &Side) -> String {
     side.target.as_ref().map_or_else(String::new, |target| safe(&target.0))
 }
 
-/// Returns the mode in git's notation, with the file type.
+/// Returns the mode of a file in git's notation, with the file type.
 fn mode(side: &Side) -> String {
     let kind = match side.kind {
         FileKind::File => "100",

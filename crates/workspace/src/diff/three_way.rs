@@ -9,8 +9,8 @@ use crate::change::{Base, Change};
 use crate::layers::Layers;
 use crate::meta::FileKind;
 
-/// Returns the diffs from the original to the host's version and to the box's version. If the
-/// original is unknown, returns the diff from the host's to the box's version.
+/// Returns two diffs of a conflict: from the original to the host's version and to the box's
+/// version. If the original is unknown, returns the diff from the host's to the box's version.
 pub fn three_way(layers: &Layers, change: &Change, colour: Colour) -> String {
     text::in_memory(|out| write(layers, change, (colour, out)))
 }

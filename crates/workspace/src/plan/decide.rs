@@ -6,11 +6,11 @@ use crate::choice::Choice;
 use crate::host::{Blocked, HostFile, HostState, Observed};
 use crate::meta::FileKind;
 
-/// A decision before `theirs` and `ours` are considered.
+/// A decision about a change before the user's choices for conflicts are considered.
 enum Decision {
     Done,
     Do(Action),
-    /// Both sides changed; the action applies the box's version, if that is possible.
+    /// Host and box changed the path; the action applies the box's version, if that is possible.
     Conflict(ConflictReason, Option<Action>),
 }
 
@@ -68,7 +68,7 @@ fn chosen(changes: &Changes, choice: &Choice, parents: &[Option<usize>]) -> Vec<
     chosen
 }
 
-/// Returns the nearest entry above if it creates a directory.
+/// Returns the index of the nearest change at a parent directory, if it creates a directory.
 fn new_parent(changes: &Changes, parents: &[Option<usize>], index: usize) -> Option<usize> {
     let above = parents.get(index).copied().flatten()?;
     makes_directory(changes.entries().get(above)?).then_some(above)
@@ -106,7 +106,7 @@ fn verdict(
     }
 }
 
-/// Returns the state of the path after its parent directories are created.
+/// Returns the state of a path on the host after its parent directories are created.
 fn state_after_parents(
     state: &HostState,
     change: &Change,
@@ -279,14 +279,15 @@ fn same_content(change: &Change, new: &Side, found: &HostFile) -> Decision {
     }
 }
 
-/// Returns the action to set a mode. A file with further hard links is replaced, so that they keep
-/// their mode.
+/// Returns the action that sets the mode of the host's file. A file with further hard links is
+/// replaced, so that they keep their mode.
 fn set_mode(found: &HostFile, mode: u32) -> Action {
     let was = found.clone();
     if found.shared { Action::Replace { was, mode } } else { Action::SetMode { was, mode } }
 }
 
-/// Merges the modes of both sides: the side that changed the mode wins. `None` if both changed it.
+/// Returns the merged file mode of both versions: the side that changed the mode wins. `None` if
+/// both changed it.
 fn merged_mode(change: &Change, new: &Side, found: &HostFile) -> Option<u32> {
     let host = found.mode & 0o777;
     let old = change.old.as_ref().filter(|old| old.kind == new.kind).map(|old| old.mode & 0o777);

@@ -4,7 +4,7 @@ use super::{LeftOut, Verdict, makes_directory, parents};
 use crate::change::{ChangeKind, Changes};
 use crate::meta::FileKind;
 
-/// Leaves out the changes that depend on a left-out change.
+/// Returns the decisions, with changes left out that depend on a left-out change.
 pub(super) fn settle(changes: &Changes, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     keep_old_names_of_skipped_moves(changes, &mut verdicts);
     replace_directories_completely_or_not_at_all(changes, &mut verdicts);

@@ -5,43 +5,43 @@ use serde::Serialize;
 use crate::change::{Change, Unsupported};
 use crate::path::RelPath;
 
-/// Why a selected change is left out.
+/// The reason why a selected change is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeftOut {
     /// A permission rule of the user protects the path.
     Denied,
-    /// The change is marked and must be named by the user.
+    /// The change is marked as risky and must be named by the user.
     Marked {
         why: Vec<String>,
     },
     Unsupported(Unsupported),
-    /// The directory of the file is left out.
+    /// The directory that contains the file is left out.
     NeedsDirectory {
         directory: RelPath,
     },
-    /// A deleted directory that still has entries on the host.
+    /// The directory that the box deleted still has entries on the host.
     NotEmpty,
-    /// A directory that cannot be replaced because entries in it stay.
+    /// The directory cannot be replaced because entries in it stay.
     DirectoryStays,
-    /// A new directory whose content is left out.
+    /// The content of the new directory is left out.
     NothingInside,
-    /// The old name of a moved file whose new name is left out.
+    /// The file was moved, and its new name is left out, so its old name stays.
     MoveLeftOut {
         to: RelPath,
     },
 }
 
-/// Why a change conflicts with the host.
+/// The reason why a change conflicts with the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictReason {
-    /// The host changed the file after the run was sealed.
+    /// The host changed the file after the run's changes were read.
     HostChanged,
     /// The host changed the file after the box had started, so the original is unknown.
     HostChangedDuringRun,
     HostDeleted,
-    /// Both sides created the path with different content.
+    /// Host and box created the path with different content.
     AddedOnBoth,
     /// The host has another file type at the path.
     HostTypeChanged,
@@ -72,7 +72,7 @@ impl LeftOut {
         }
     }
 
-    /// Returns the reason as text for people, sanitized for a terminal.
+    /// Returns the reason why a change is left out, as text for people.
     pub fn message(&self) -> String {
         let show = |path: &RelPath| belljar_model::display::safe(path.as_bytes());
         match self {
@@ -97,7 +97,7 @@ impl LeftOut {
 }
 
 impl ConflictReason {
-    /// Returns the reason as text for people.
+    /// Returns the reason of the conflict as text for people.
     pub fn message(self) -> String {
         match self {
             Self::HostChanged => "you changed the file since the box ended".into(),

@@ -31,8 +31,8 @@ pub(super) fn delete(
     }
 }
 
-/// Records everything in the directory `path` as deleted. The directory itself was replaced and has
-/// its own entry.
+/// Records everything in the user's directory `path` as deleted. The directory itself was replaced
+/// and has its own entry.
 pub(super) fn delete_beneath(
     sealing: &mut Sealing<'_>,
     dir: BorrowedFd<'_>,
@@ -64,7 +64,7 @@ fn leaf(
     sealing.push(change)
 }
 
-/// A walk through a deleted directory of the host.
+/// A walk through a directory of the host that the box deleted.
 struct DeletedTree<'a, 'b> {
     sealing: &'a mut Sealing<'b>,
 }
@@ -96,7 +96,8 @@ impl Visit for DeletedTree<'_, '_> {
         Ok(below)
     }
 
-    /// Adds the entry of a directory and opens it, unless it is unreadable or must be skipped.
+    /// Adds the change of a deleted directory and opens it, unless it is unreadable or must be
+    /// skipped.
     fn open(
         &mut self,
         path: &[u8],

@@ -20,11 +20,11 @@ use crate::meta::FileKind;
 use crate::path::RelPath;
 use crate::plan::{self, Verdict};
 
-/// The paths that the upper layer covered when the box was restarted.
+/// The paths that the upper layer contained when the box was restarted, with their original states.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRuns {
     known: BTreeMap<RelPath, StartState>,
-    /// Paths beneath which the host's files are hidden from the box.
+    /// The paths beneath which the host's files are hidden from the box.
     hides: HashSet<RelPath>,
 }
 
@@ -37,7 +37,7 @@ struct EarlierFile {
 }
 
 impl EarlierRuns {
-    /// Loads `earlier.json`; empty if the box was never restarted.
+    /// Loads `earlier.json`, the states before a restart; empty if the box was never restarted.
     pub(super) fn load(layers: &Layers) -> Result<Self, LoadError> {
         let Some(EarlierFile { known, hides }) = manifest::read(layers, manifest::EARLIER)? else {
             return Ok(Self::default());
@@ -46,12 +46,12 @@ impl EarlierRuns {
         Ok(Self { known, hides: hides.into_iter().collect() })
     }
 
-    /// Returns the original state of `path` if the upper layer covered it before.
+    /// Returns the original state of `path` if the upper layer contained it before the restart.
     pub(super) fn known(&self, path: &RelPath) -> Option<&StartState> {
         self.known.get(path)
     }
 
-    /// Returns whether a parent of `path` hides the host's file from the box.
+    /// Returns whether a parent directory of `path` hides the host's file from the box.
     pub(super) fn hides(&self, path: &RelPath) -> bool {
         if self.hides.is_empty() {
             return false;

@@ -13,7 +13,7 @@ use crate::layers::Layers;
 const CHANGES: &str = "changes.json";
 pub(super) const EARLIER: &str = "earlier.json";
 
-/// Why an existing manifest could not be loaded.
+/// The reason why a JSON file of the run could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("cannot read {name} of the run")]
@@ -23,7 +23,7 @@ pub enum LoadError {
 }
 
 impl Changes {
-    /// Loads the result of an earlier seal, if it exists.
+    /// Loads the changes that an earlier seal stored, if any.
     pub fn load(layers: &Layers) -> Result<Option<Self>, LoadError> {
         read(layers, CHANGES)
     }
@@ -33,7 +33,7 @@ impl Changes {
     }
 }
 
-/// Reads and parses a manifest; `None` if it does not exist.
+/// Reads and parses a JSON file of the run; `None` if it does not exist.
 pub(super) fn read<T: DeserializeOwned>(
     layers: &Layers,
     name: &'static str,
@@ -47,7 +47,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Writes a manifest to a temporary file, syncs it and renames it.
+/// Writes a JSON file of the run: to a temporary file, which is synced and renamed.
 pub(super) fn write(layers: &Layers, name: &str, value: &impl Serialize) -> io::Result<()> {
     let new = format!("{name}.new");
     match at::unlink(layers.run(), new.as_bytes()) {

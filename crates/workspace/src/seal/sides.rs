@@ -17,7 +17,7 @@ use crate::overlay;
 use crate::path::RelPath;
 use crate::tree::UpperFile;
 
-/// The meaning of one name in the upper layer.
+/// The meaning of one entry in the upper layer: a file, a deletion or a directory.
 pub(super) enum UpperEntry {
     Whiteout,
     Present(NewSide),
@@ -38,13 +38,13 @@ pub(super) struct OldSide {
 }
 
 impl OldSide {
-    /// Returns the original from before the restart; `None` if the path did not exist.
+    /// Returns the original version from before the restart; `None` if the path did not exist.
     pub(super) fn from_known(known: StartState) -> Option<Self> {
         let StartState { path: _, side, base, host } = known;
         side.map(|side| Self { side, base, host })
     }
 
-    /// Converts the state of a file that is equal on both sides.
+    /// Converts the version of a file that is equal on host and box.
     pub(super) fn into_same(self, path: RelPath) -> StartState {
         let Self { side, base, host } = self;
         // The modification time does not matter because the content is equal.
@@ -54,7 +54,7 @@ impl OldSide {
     }
 }
 
-/// Whether the original is stored or only hashed.
+/// Whether the original content of a file is stored or only hashed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Copy,
@@ -62,7 +62,7 @@ pub(super) enum Keep {
 }
 
 impl Sealing<'_> {
-    /// Reads a name of the upper layer that is not a directory.
+    /// Reads an entry of the upper layer that is not a directory.
     pub(super) fn read_upper_entry(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -133,7 +133,7 @@ impl Sealing<'_> {
         Ok(UpperContent::Read(summary))
     }
 
-    /// Reads a name of the user's directory and optionally stores the original.
+    /// Reads an entry of the user's directory and optionally stores the original.
     pub(super) fn read_old_side(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -171,7 +171,7 @@ impl Sealing<'_> {
         Ok(OldSide { side, base, host: Some(meta.identity) })
     }
 
-    /// Returns the original state of a name that the box deleted.
+    /// Returns the original version of a path that the box deleted.
     pub(super) fn old_side_of_deleted(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -193,7 +193,8 @@ impl Sealing<'_> {
         Ok(old)
     }
 
-    /// Reads the user's file; `None` if it is unreadable or exceeds the limit.
+    /// Reads the user's file and stores or hashes it; `None` if it is unreadable or exceeds the
+    /// limit.
     fn read_original(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -221,7 +222,7 @@ impl Sealing<'_> {
         }
     }
 
-    /// Creates the entry of a change with its marks.
+    /// Creates the entry of a change with its marks, for example for a risky path.
     pub(super) fn change(
         &self,
         path: RelPath,
@@ -256,9 +257,9 @@ impl Sealing<'_> {
         }
     }
 
-    /// Returns the rule that makes a change risky. A new directory is harmless; its content has its
-    /// own entries. A deleted directory can be risky: a repository needs even its empty
-    /// directories.
+    /// Returns the rule by which a changed path is risky, if any. A new directory is harmless; its
+    /// content has its own entries. A deleted directory can be risky: a repository needs even its
+    /// empty directories.
     fn risk(&self, path: &RelPath, old: Option<&Side>, new: Option<&Side>) -> Option<Risk> {
         let is_content = |side: &Side| side.kind != FileKind::Directory;
         let is_lost = old.is_some() && new.is_none();

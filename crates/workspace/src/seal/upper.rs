@@ -20,7 +20,8 @@ use crate::walk::{self, Visit, WalkError};
 /// The host's entry at the path of a directory in the upper layer.
 enum LowerEntry {
     Nothing,
-    /// Another file system is mounted there. The box saw the directory beneath the mount.
+    /// Another file system is mounted at the path on the host. The box saw the directory beneath
+    /// the mount.
     OtherMount,
     Is(Meta),
 }
@@ -97,7 +98,8 @@ impl Visit for Sealing<'_> {
 }
 
 impl Sealing<'_> {
-    /// Adds the entry of a directory if it changed. Returns `true` if its content must be skipped.
+    /// Adds the change of a directory if the box changed it. Returns `true` if its content must be
+    /// skipped.
     fn directory(&mut self, path: RelPath, mut new: NewSide) -> Result<bool, SealError> {
         let known = self.earlier.known(&path).cloned();
         let below = self.lower_entry(&path)?;
@@ -154,8 +156,8 @@ impl Sealing<'_> {
         Ok(stop)
     }
 
-    /// Returns whether we can list and search the user's directory at `path`. The box can change
-    /// modes in its own layer and so can have more access.
+    /// Returns whether this user can list and search the user's directory at `path`. The box can
+    /// change modes in its own layer and so can have more access.
     fn can_read_lower_dir(&self, path: &RelPath) -> bool {
         let looked = at::dir(self.layers.lower(), path).and_then(|fd| at::stat(&fd, b"."));
         looked.is_ok_and(|meta| meta.is_some())
@@ -262,8 +264,8 @@ impl Sealing<'_> {
         self.push(change)
     }
 
-    /// Returns whether the lower directory is hidden. A directory created inside an opaque one has
-    /// no mark of its own.
+    /// Returns whether the host's directory is hidden by an opaque directory of the upper layer. A
+    /// directory created inside an opaque one has no mark of its own.
     fn is_opaque(&mut self, path: &RelPath, cover: Cover) -> bool {
         self.opaque.retain(|top| path.is_within(top));
         if cover == Cover::Opaque {

@@ -53,7 +53,7 @@ fn check(host: &str, first: &str, meanwhile: &str, second: &str, expected: &[&st
 }
 
 #[test]
-fn a_host_change_hidden_from_the_box_is_never_replaced() {
+fn apply_never_replaces_a_host_change_that_the_box_could_not_see() {
     // The first run covered each of these paths. By its time alone, the host's file is older than
     // the second run.
     check("echo a > a", "echo box >> a", "echo host >> a", "echo more >> a", &["a"]);
@@ -81,7 +81,7 @@ fn a_host_change_hidden_from_the_box_is_never_replaced() {
 }
 
 #[test]
-fn a_file_that_the_box_only_touched_keeps_the_hosts_content() {
+fn file_that_the_box_only_touched_keeps_the_hosts_content_after_a_restart() {
     let run = Run::new("echo a > a; mkdir d; chmod 755 d; echo b > d/b");
     run.in_box("touch a; echo c > d/c");
     assert_eq!(summary(&run.seal()), ["A d/c"]);
@@ -98,7 +98,7 @@ fn a_file_that_the_box_only_touched_keeps_the_hosts_content() {
 }
 
 #[test]
-fn applied_changes_are_the_original_after_a_restart() {
+fn applied_changes_count_as_the_original_after_a_restart() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo box >> a; echo box >> b; rm -f gone; mkdir n; echo x > n/x");
     let some = Choice { paths: these(["a", "n"]), ..Choice::everything() };
@@ -115,7 +115,7 @@ fn applied_changes_are_the_original_after_a_restart() {
 }
 
 #[test]
-fn files_created_and_removed_across_runs_are_no_change() {
+fn files_created_in_one_run_and_removed_in_the_next_are_no_change() {
     let run = Run::new("mkdir d; echo a > d/a");
     run.in_box("echo n > n; rm d/a; rmdir d");
     let run = run.restart();
@@ -124,7 +124,7 @@ fn files_created_and_removed_across_runs_are_no_change() {
 }
 
 #[test]
-fn several_runs_give_the_same_changes_as_one_run() {
+fn several_runs_of_a_box_give_the_same_changes_as_one_run() {
     let host = "mkdir -p d/e; echo a > a; echo b > d/b; echo c > d/e/c; ln -s a l";
     let steps = [
         "echo 1 >> a; rm d/b",

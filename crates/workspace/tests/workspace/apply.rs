@@ -7,7 +7,7 @@ use belljar_workspace::{ApplySession, Choice, EntryStatus, LeftOut, plan_apply};
 
 use crate::fixture::{Run, all, path, snapshot, these};
 
-/// Applies all changes of the box; the host must then look like the box's view.
+/// Applies all changes of a box and checks that the host then looks like the box's view.
 #[track_caller]
 fn check_apply_all(host: &str, in_box: &str) -> Run {
     let run = Run::new(host);
@@ -30,7 +30,7 @@ fn check_apply_all_in(run: &Run, in_box: &str) {
 }
 
 #[test]
-fn all_changes_are_applied_and_replaced_files_are_in_the_trash() {
+fn apply_makes_all_changes_and_moves_replaced_files_to_the_trash() {
     let run = check_apply_all(
         "echo a > a; echo b > b; mkdir -p d/e; echo c > d/e/c; ln -s a l; echo t > t; mkdir m",
         "echo more >> a; rm b; rm -r d; mkdir -p n/o; echo n > n/o/p; ln -sfn b l; rm t; mkdir t
@@ -46,10 +46,10 @@ fn all_changes_are_applied_and_replaced_files_are_in_the_trash() {
     assert_eq!(trash.len(), 5);
 }
 
-/// Covers every operation of a box on two hard links of one file. In the box a change separates the
+/// Checks every operation of a box on two hard links of one file. In the box a change separates the
 /// links; an apply separates them on the host too.
 #[test]
-fn c17_every_hard_link_gets_exactly_its_own_change() {
+fn c17_apply_gives_every_hard_link_exactly_its_own_change() {
     let acts = [
         "true",
         "echo new > NAME",
@@ -98,7 +98,7 @@ fn apply_handles_moves_modes_and_read_only_directories() {
 }
 
 #[test]
-fn c23_files_with_arbitrary_name_bytes_are_applied() {
+fn c23_apply_handles_file_names_with_arbitrary_bytes() {
     check_apply_all(
         "",
         r#"printf x > "$(printf 'new\nline')"; printf x > "$(printf '\033[31mred')"
@@ -108,7 +108,7 @@ fn c23_files_with_arbitrary_name_bytes_are_applied() {
 }
 
 #[test]
-fn c23_a_file_a_thousand_directories_deep_is_applied() {
+fn c23_apply_handles_a_file_a_thousand_directories_deep() {
     check_apply_all(
         "",
         "i=0; while [ $i -lt 1100 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f",
@@ -133,7 +133,7 @@ fn c23_apply_keeps_holes_and_leaves_out_pipes() {
 }
 
 #[test]
-fn c01_to_c08_marked_entries_are_left_out_unless_named() {
+fn c01_to_c08_apply_leaves_out_marked_changes_unless_they_are_named() {
     let run = Run::new("mkdir .git; echo x > .git/config; echo s > script.sh");
     run.in_box(
         "mkdir .claude; echo {} > .claude/settings.json; echo evil > .git/config; echo ok > ok.txt
@@ -163,7 +163,7 @@ fn c01_to_c08_marked_entries_are_left_out_unless_named() {
 }
 
 #[test]
-fn c22_setuid_bits_are_never_applied() {
+fn c22_apply_never_sets_setuid_bits() {
     let run = Run::new("echo s > s; chmod 755 s");
     run.in_box(
         "cp /bin/true suid; chmod 6755 suid; chmod 4755 s; mkdir d; chmod 3777 d; echo x > d/x",
@@ -175,7 +175,7 @@ fn c22_setuid_bits_are_never_applied() {
 }
 
 #[test]
-fn only_selected_changes_are_applied() {
+fn apply_makes_only_the_selected_changes() {
     let run = Run::new("echo a > a; mkdir d; echo b > d/b");
     run.in_box("echo x > a; echo x > d/b; mkdir -p n/m; echo x > n/m/o; echo x > n/p");
     let outcome = run.apply(&Choice { paths: these(["d", "n/m/o"]), ..Choice::everything() });
@@ -189,7 +189,7 @@ fn only_selected_changes_are_applied() {
 }
 
 #[test]
-fn patterns_that_match_no_change_are_reported() {
+fn apply_reports_patterns_that_match_no_change() {
     let run = Run::new("");
     run.in_box("echo x > a");
     let (layers, changes) = (run.layers(), run.seal());
@@ -203,7 +203,7 @@ fn patterns_that_match_no_change_are_reported() {
 }
 
 #[test]
-fn a_moved_file_keeps_its_old_name_if_its_new_name_is_left_out() {
+fn apply_keeps_the_old_name_of_a_moved_file_if_its_new_name_is_left_out() {
     let run = Run::new("echo content > work.txt");
     run.in_box("mkdir .githooks; mv work.txt .githooks/post-commit");
     let (layers, changes) = (run.layers(), run.seal());
@@ -223,7 +223,7 @@ fn a_moved_file_keeps_its_old_name_if_its_new_name_is_left_out() {
 }
 
 #[test]
-fn a_deleted_directory_stays_if_a_file_in_it_is_left_out() {
+fn apply_keeps_a_deleted_directory_if_a_file_in_it_is_left_out() {
     let run = Run::new("mkdir -p d/.git; echo x > d/.git/config; echo y > d/y");
     run.in_box("rm -r d");
     let outcome = run.apply(&Choice::everything());
@@ -233,7 +233,7 @@ fn a_deleted_directory_stays_if_a_file_in_it_is_left_out() {
 }
 
 #[test]
-fn a_directory_is_replaced_completely_or_not_at_all() {
+fn apply_replaces_a_directory_completely_or_not_at_all() {
     let run = Run::new("mkdir -p d/.git; echo x > d/.git/config; echo y > d/y");
     run.in_box("rm -r d; echo file > d");
     let before = snapshot(&run.lower());
@@ -245,7 +245,7 @@ fn a_directory_is_replaced_completely_or_not_at_all() {
 }
 
 #[test]
-fn a_deleted_directory_stays_if_the_host_added_a_file() {
+fn apply_keeps_a_deleted_directory_if_the_host_added_a_file() {
     let run = Run::new("mkdir d; echo a > d/a");
     run.in_box("rm -r d");
     run.seal();
@@ -292,7 +292,7 @@ fn a_replaced_file_keeps_its_owner_and_a_new_file_gets_the_directorys_owner() {
 }
 
 #[test]
-fn setgid_directories_keep_the_bit_and_new_subdirectories_inherit_it() {
+fn apply_keeps_setgid_of_directories_and_new_subdirectories_inherit_it() {
     let run = Run::new("mkdir d; chmod 2755 d");
     run.in_box("chmod 2750 d; mkdir d/sub; chmod 700 d/sub");
     run.apply(&all());
@@ -302,7 +302,7 @@ fn setgid_directories_keep_the_bit_and_new_subdirectories_inherit_it() {
 }
 
 #[test]
-fn a_file_that_changed_after_the_seal_is_not_applied() {
+fn apply_refuses_a_file_of_the_box_that_changed_after_the_seal() {
     let run = Run::new("echo a > a");
     run.in_box("echo reviewed > a; echo reviewed > n");
     run.seal();
@@ -314,7 +314,7 @@ fn a_file_that_changed_after_the_seal_is_not_applied() {
 }
 
 #[test]
-fn replaced_files_are_copied_to_a_trash_on_another_file_system() {
+fn apply_copies_replaced_files_to_a_trash_on_another_file_system() {
     let run = Run::across_file_systems(
         "echo a > a; echo b > b; chmod 600 b; ln -s a l; ln -s a m; mkdir d; echo c > d/c; echo t > t",
     );
@@ -332,7 +332,7 @@ fn replaced_files_are_copied_to_a_trash_on_another_file_system() {
 }
 
 #[test]
-fn a_deleted_pipe_stays_if_the_trash_is_on_another_file_system() {
+fn apply_keeps_a_deleted_pipe_if_the_trash_is_on_another_file_system() {
     let run = Run::across_file_systems("mkfifo p");
     run.in_box("rm p");
     let outcome = run.apply(&all());

@@ -21,7 +21,7 @@ fn check(host: &str, in_box: &str, meanwhile: &str, expected: &[&str]) -> Run {
 }
 
 #[test]
-fn changes_on_both_sides_are_reported_as_conflicts() {
+fn different_changes_of_host_and_box_are_reported_as_conflicts() {
     let base = "echo a > a; mkdir d; echo b > d/b; chmod 755 d; ln -s a l";
     check(base, "echo x > a", "echo y > a", &["a: HostChanged"]);
     check(base, "echo x > a", "rm a", &["a: HostDeleted"]);
@@ -42,7 +42,7 @@ fn changes_on_both_sides_are_reported_as_conflicts() {
 }
 
 #[test]
-fn equal_or_unrelated_changes_on_both_sides_are_no_conflict() {
+fn equal_or_unrelated_changes_of_host_and_box_are_no_conflict() {
     let base = "echo a > a; mkdir d; echo b > d/b; chmod 644 a";
     check(base, "echo x > a", "echo x > a", &[]);
     check(base, "echo x > n", "echo x > n", &[]);
@@ -54,7 +54,7 @@ fn equal_or_unrelated_changes_on_both_sides_are_no_conflict() {
 }
 
 #[test]
-fn a_host_change_of_the_mode_survives_a_box_change_of_the_content() {
+fn apply_keeps_a_mode_change_of_the_host_and_a_content_change_of_the_box() {
     let run = check("echo a > a; chmod 644 a", "echo x > a", "chmod 600 a", &[]);
     run.apply(&all());
     let host = snapshot(&run.lower());
@@ -62,7 +62,7 @@ fn a_host_change_of_the_mode_survives_a_box_change_of_the_content() {
 }
 
 #[test]
-fn a_host_change_while_the_box_runs_is_a_conflict() {
+fn host_change_while_the_box_runs_is_a_conflict() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo x > a; rm b");
     run.host("echo y > a; echo z > b");
@@ -70,7 +70,7 @@ fn a_host_change_while_the_box_runs_is_a_conflict() {
 }
 
 #[test]
-fn theirs_applies_the_boxs_version_and_moves_the_hosts_to_the_trash() {
+fn conflict_choice_theirs_applies_the_boxs_version_and_moves_the_hosts_to_the_trash() {
     let run = Run::new("echo a > a; echo b > b; echo c > c; mkdir d e; ln -s a l");
     run.in_box("echo x > a; rm b; echo x > n; echo x > c; echo x > d/n; mkdir -p e/f; ln -sfn z l");
     let view = run.box_view();
@@ -92,7 +92,7 @@ fn theirs_applies_the_boxs_version_and_moves_the_hosts_to_the_trash() {
 }
 
 #[test]
-fn ours_keeps_the_hosts_version_and_applies_the_rest() {
+fn conflict_choice_ours_keeps_the_hosts_version_and_applies_the_rest() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo x > a; echo x > b; echo x > n");
     run.seal();
@@ -107,7 +107,7 @@ fn ours_keeps_the_hosts_version_and_applies_the_rest() {
 }
 
 #[test]
-fn a_directory_with_a_new_host_file_is_not_replaced() {
+fn apply_does_not_replace_a_directory_with_a_new_host_file() {
     let run = check("mkdir d; echo a > d/a", "rm -r d; echo x > d", "echo mine > d/mine", &[]);
     let outcome = run.apply(&all());
     assert!(matches!(outcome.get(&path("d")), Some(EntryStatus::Conflict(_))), "{outcome:?}");
@@ -132,7 +132,7 @@ fn c10_apply_never_writes_through_a_host_link_in_place_of_a_directory() {
 }
 
 #[test]
-fn a_host_file_that_changed_after_the_plan_is_untouched() {
+fn apply_does_not_touch_a_host_file_that_changed_after_the_plan() {
     let run = Run::new("echo a > a; echo b > b; echo c > c; mkdir d");
     run.in_box("echo x > a; rm b; chmod 600 c; echo x > n; echo x > ok; echo x > d/n");
     let (layers, changes) = (run.layers(), run.seal());

@@ -23,7 +23,7 @@ fn check(host: &str, in_box: &str, expected: &str) -> Run {
 }
 
 #[test]
-fn unified_shows_text_changes_line_by_line() {
+fn unified_diff_shows_text_changes_line_by_line() {
     check(
         "printf '1\\n2\\n3\\n4\\n5\\n6\\n7\\n8\\n' > a; printf 'old\\n' > d",
         "printf '1\\n2\\n3\\n4\\nfive\\n6\\n7\\n8\\n' > a; printf 'new' > n; rm d",
@@ -58,7 +58,7 @@ new file mode 100644
 }
 
 #[test]
-fn unified_summarizes_modes_moves_links_directories_and_binaries() {
+fn unified_diff_summarizes_modes_moves_links_directories_and_binaries() {
     check(
         "echo m > m; echo moved > from; ln -s a l; mkdir e; printf 'a\\0b' > b; echo t > t",
         "chmod 600 m; mv from to; ln -sfn b l; mkdir n; rmdir e; printf 'a\\0bc' > b; rm t; ln -s m t",
@@ -90,7 +90,7 @@ rename to to
 }
 
 #[test]
-fn marked_entries_are_shown_with_their_reason() {
+fn diff_shows_marked_changes_with_their_reason() {
     let run = Run::new("echo s > s; chmod 755 s");
     run.in_box(
         "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; printf x > run; chmod 4755 run
@@ -140,7 +140,7 @@ fn diff_output_contains_no_control_characters_of_the_box() {
 }
 
 #[test]
-fn unified_with_colour_always_adds_colour_sequences() {
+fn unified_diff_with_colour_adds_colour_sequences() {
     let run = Run::new("echo a > a");
     run.in_box("echo b > a; echo {} > .mcp.json");
     let shown = unified(&run.layers(), &run.seal(), &Pick::All, Colour::Always);
@@ -156,7 +156,7 @@ fn unified_with_colour_always_adds_colour_sequences() {
 }
 
 #[test]
-fn stat_shows_only_selected_paths() {
+fn diff_stat_shows_only_selected_paths() {
     let run = Run::new("mkdir d; echo moved > moved");
     run.in_box("echo x > d/x; echo y > y; mv moved z");
     let changes = run.seal();
@@ -171,7 +171,7 @@ fn stat_shows_only_selected_paths() {
 }
 
 #[test]
-fn stat_counts_lines_and_limits_the_bar_width() {
+fn diff_stat_counts_lines_and_limits_the_width_of_the_bar() {
     let run = Run::new("seq 1000 > a; echo b > b; printf 'x\\0' > c");
     run.in_box("seq 500 > a; echo bb >> b; printf 'y\\0' > c");
     let changes = run.seal();
@@ -194,7 +194,7 @@ fn stat_counts_lines_and_limits_the_bar_width() {
 }
 
 #[test]
-fn large_files_and_long_lines_are_not_shown_in_full() {
+fn diff_does_not_show_large_files_and_long_lines_in_full() {
     let run = Run::new("");
     run.in_box("yes | head -c 5000000 > large; head -c 100000 /dev/zero | tr '\\0' x > line");
     let shown = unified(&run.layers(), &run.seal(), &Pick::All, Colour::Never);
@@ -204,7 +204,7 @@ fn large_files_and_long_lines_are_not_shown_in_full() {
 }
 
 #[test]
-fn unified_reports_files_that_cannot_be_compared() {
+fn unified_diff_reports_files_that_cannot_be_compared() {
     let run = Run::new("echo a > a; echo b > b; echo c > c");
     run.in_box("echo x > a; echo x > b; echo x > c");
     run.host("echo host > c");
@@ -230,7 +230,7 @@ diff --git a/c b/c
 }
 
 #[test]
-fn three_way_shows_both_sides_of_a_conflict() {
+fn three_way_diff_shows_both_versions_of_a_conflict() {
     let run = Run::new("printf '1\\n2\\n3\\n' > a; echo b > b; echo c > c");
     run.in_box("printf '1\\n2\\nbox\\n' > a; echo box > b; rm c");
     run.host("echo host > b");
@@ -280,7 +280,7 @@ fn three_way_shows_both_sides_of_a_conflict() {
 }
 
 #[test]
-fn unified_counts_paths_that_are_too_long() {
+fn unified_diff_counts_paths_that_are_too_long() {
     let run = Run::new("");
     let name = "d".repeat(250);
     let mut dir = run.upper();

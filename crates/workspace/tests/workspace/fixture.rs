@@ -23,13 +23,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Creates a workspace with `script` and starts a run.
+    /// Creates a workspace with a shell script and starts a run on it.
     #[track_caller]
     pub(crate) fn new(script: &str) -> Self {
         Self::make(script, None)
     }
 
-    /// Like `new`, with the workspace on another file system than the run.
+    /// Creates a workspace on another file system than the run, and starts a run on it.
     #[track_caller]
     pub(crate) fn across_file_systems(script: &str) -> Self {
         let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -67,7 +67,7 @@ impl Run {
         }
     }
 
-    /// Restarts the box on its upper layer.
+    /// Restarts the box with its upper layer.
     #[track_caller]
     pub(crate) fn restart(self) -> Self {
         prepare_restart(&self.layers(), self.start, &SealLimits::default()).unwrap();
@@ -120,7 +120,7 @@ impl Run {
         self.try_seal(&SealLimits::default()).unwrap()
     }
 
-    /// Applies the changes that `choice` selects, which must not conflict.
+    /// Applies the changes that `choice` selects, and panics on a conflict.
     #[track_caller]
     pub(crate) fn apply(&self, choice: &Choice) -> ApplyOutcome {
         let (layers, changes) = (self.layers(), self.seal());
@@ -132,7 +132,7 @@ impl Run {
         session.apply(plan, &mut |_| {}).unwrap()
     }
 
-    /// Returns the conflicts as text.
+    /// Returns the conflicts of an apply as text.
     #[track_caller]
     pub(crate) fn conflicts(&self, choice: &Choice) -> Vec<String> {
         let (layers, changes) = (self.layers(), self.seal());
@@ -145,7 +145,7 @@ impl Run {
         self.start
     }
 
-    /// Returns a snapshot of the box's view.
+    /// Returns a snapshot of the workspace as the box sees it.
     pub(crate) fn box_view(&self) -> BTreeMap<Vec<u8>, String> {
         let copy = self.dir.path().join("view");
         fs::create_dir(&copy).unwrap();
@@ -153,7 +153,7 @@ impl Run {
         snapshot(&copy)
     }
 
-    /// Returns the content of the trash by original path.
+    /// Returns the content of the trash by the original path of each file.
     pub(crate) fn trash(&self) -> BTreeMap<Vec<u8>, String> {
         let mut kept = snapshot(&self.run_dir().join("trash"));
         let trashed = trashed(&self.layers()).unwrap();
@@ -226,7 +226,7 @@ pub(crate) fn conflicts(draft: &Draft<'_>) -> Vec<String> {
     draft.conflicts().map(line).collect()
 }
 
-/// Selects all changes, including marked ones.
+/// Returns the choice of all changes, including marked ones.
 pub(crate) fn all() -> Choice {
     Choice { include_executable: Pick::All, ..Choice::everything() }
 }
@@ -239,7 +239,7 @@ pub(crate) fn path(text: impl AsRef<[u8]>) -> RelPath {
     RelPath::new(text).unwrap()
 }
 
-/// Returns one line per entry: a letter for the kind of change and the path.
+/// Returns one line of text per change: a letter for the kind of change and the path.
 pub(crate) fn summary(changes: &Changes) -> Vec<String> {
     use belljar_workspace::ChangeKind;
     let line = |change: &belljar_workspace::Change| {

@@ -17,8 +17,7 @@ const BOX: &str = "
     echo u > t/u; chmod 600 m; mv moved n/moved; rm -r f; echo file > f; mkdir w; echo w > w/w
     chmod 500 w; chmod 755 r; echo s >> r/r; echo v > r/v; chmod 555 r; chmod 700 q; ln -s a s";
 
-/// Environment variables for the child process: the paths of its run and the step at which it is
-/// killed.
+/// The environment variable with the paths of the run for the child process.
 const PATHS: &str = "BELLJAR_TEST_KILLED_PLACES";
 const KILL_AT: &str = "BELLJAR_TEST_KILLED_AT";
 
@@ -37,7 +36,8 @@ fn apply(layers: &Layers, changes: &Changes, kill_at: u64) {
     assert!(outcome.unwrap().is_complete());
 }
 
-/// Runs a complete apply. As a child of the tests below it is killed at the given step.
+/// Runs a complete apply, as the child process of another test. As a child of the tests below it is
+/// killed at the given step.
 #[test]
 fn apply_in_a_child_process() {
     let settings = std::env::var(PATHS).ok().zip(std::env::var(KILL_AT).ok());
@@ -56,7 +56,8 @@ fn apply_in_a_child_process() {
     apply(&layers, &changes, kill_at.parse().unwrap());
 }
 
-/// Applies in a child process that is killed before step `kill_at`. Returns whether it was killed.
+/// Runs an apply in a child process that is killed before step `kill_at`; returns whether it was
+/// killed. Returns whether it was killed.
 fn apply_and_die(run: &Run, kill_at: u64) -> bool {
     let state = run.run_dir().join("../..");
     let paths = [run.lower(), state, run.run_dir()];
@@ -128,17 +129,17 @@ fn check_killed_at_every_step(make: impl Fn() -> Run) {
 }
 
 #[test]
-fn apply_killed_at_any_step_loses_nothing_and_is_completed_by_the_next() {
+fn apply_loses_nothing_if_killed_at_any_step_and_the_next_apply_completes_it() {
     check_killed_at_every_step(|| Run::new(HOST));
 }
 
 #[test]
-fn apply_killed_at_any_step_between_file_systems_loses_nothing() {
+fn apply_between_file_systems_loses_nothing_if_killed_at_any_step() {
     check_killed_at_every_step(|| Run::across_file_systems(HOST));
 }
 
 #[test]
-fn an_incomplete_last_line_of_the_log_is_ignored() {
+fn apply_ignores_an_incomplete_last_line_of_its_log() {
     let run = Run::new("echo a > a");
     run.in_box("echo x > a; echo y > n");
     run.seal();
@@ -149,7 +150,7 @@ fn an_incomplete_last_line_of_the_log_is_ignored() {
 }
 
 #[test]
-fn begin_refuses_a_damaged_log() {
+fn apply_refuses_a_damaged_log() {
     let run = Run::new("echo a > a");
     run.in_box("echo x > a");
     run.seal();

@@ -9,8 +9,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::fixture::{Run, all, snapshot};
 
-/// Applies repeatedly while `disturb` runs in another thread. Conflicts and skipped changes are
-/// allowed.
+/// Runs an apply repeatedly while `disturb` runs in another thread. Conflicts and skipped changes
+/// are allowed.
 fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
     let (layers, changes) = (run.layers(), run.seal());
     let choice = Choice { theirs: Pick::All, ..all() };
@@ -123,7 +123,7 @@ fn c11_apply_never_loses_a_file_that_the_host_writes_at_the_same_time() {
     check_no_leftovers(&run);
 }
 
-/// Checks that no temporary file is left after the next apply has begun.
+/// Checks that no temporary file of an apply is left after the next apply has begun.
 #[track_caller]
 fn check_no_leftovers(run: &Run) {
     drop(ApplySession::begin(&run.layers()).unwrap());

@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn applying_all_changes_makes_the_host_equal_to_the_boxs_view(host in script(), in_box in script()) {
+    fn apply_of_all_changes_makes_the_host_equal_to_the_boxs_view(host in script(), in_box in script()) {
         let run = Run::new(&host);
         run.in_box(&in_box);
         let view = run.box_view();
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn apply_never_loses_a_file_that_the_host_changed_meanwhile(
+    fn apply_never_loses_a_file_that_the_host_changed_at_the_same_time(
         host in script(), in_box in script(), meanwhile in script(), theirs: bool,
     ) {
         let run = Run::new(&host);
@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-/// Splits a line of a snapshot into type and content, without the mode.
+/// Splits a snapshot entry into file type and content, without the mode.
 fn content(what: &str) -> (&str, &str) {
     let (kind, rest) = what.split_once(' ').unwrap_or((what, ""));
     match kind {

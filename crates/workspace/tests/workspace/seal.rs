@@ -10,7 +10,7 @@ use belljar_workspace::{
 
 use crate::fixture::{Run, path, snapshot, summary};
 
-/// Checks the changes that a seal finds after a script of the box.
+/// Checks the changes that `seal` finds after a shell script ran in the box.
 #[track_caller]
 fn check(host: &str, in_box: &str, expected: &[&str]) -> belljar_workspace::Changes {
     let run = Run::new(host);
@@ -70,7 +70,7 @@ fn seal_lists_a_deleted_directory_file_by_file() {
 }
 
 #[test]
-fn a_replaced_directory_deletes_the_files_missing_in_the_new_one() {
+fn seal_reports_files_missing_in_a_replaced_directory_as_deleted() {
     check(
         "mkdir -p d/e d/s; echo a > d/a; echo b > d/b; echo c > d/e/c; echo k > d/s/k",
         "rm -r d; mkdir -p d/s; echo a > d/a; echo changed > d/b; echo k > d/s/k",
@@ -79,7 +79,7 @@ fn a_replaced_directory_deletes_the_files_missing_in_the_new_one() {
 }
 
 #[test]
-fn directories_inside_a_replaced_directory_hide_the_hosts_files() {
+fn seal_reports_host_files_beneath_a_replaced_directory_as_deleted() {
     check(
         "mkdir -p d/e/f; echo a > d/e/a; echo b > d/e/f/b",
         "rm -r d; mkdir -p d/e/f",
@@ -109,7 +109,7 @@ fn seal_recognises_a_moved_file_by_its_content() {
 }
 
 #[test]
-fn a_host_file_changed_after_the_start_has_an_unknown_base() {
+fn seal_reports_an_unknown_original_for_a_host_file_that_changed_after_the_start() {
     let run = Run::new("echo a > a; echo b > b; ln -s x l");
     run.in_box("echo box > a; rm b; ln -sfn y l");
     run.host("echo host > a; echo host > b; ln -sfn z l");
@@ -121,7 +121,7 @@ fn a_host_file_changed_after_the_start_has_an_unknown_base() {
 }
 
 #[test]
-fn originals_are_stored_once_and_large_ones_only_as_a_hash() {
+fn seal_stores_originals_once_and_large_ones_only_as_a_hash() {
     let run = Run::new("echo same > a; echo same > b; truncate -s 17M big");
     run.in_box("echo x > a; rm b; echo x >> big");
     let changes = run.seal();
@@ -135,7 +135,7 @@ fn originals_are_stored_once_and_large_ones_only_as_a_hash() {
 }
 
 #[test]
-fn originals_above_the_byte_limit_are_identified_by_inode() {
+fn seal_identifies_originals_above_the_byte_limit_by_inode() {
     let run = Run::new("echo aaaa > a; echo bbbb > b");
     run.in_box("rm a; echo x > b");
     let changes = run.try_seal(&SealLimits { base_bytes: 3, ..SealLimits::default() }).unwrap();
@@ -146,7 +146,7 @@ fn originals_above_the_byte_limit_are_identified_by_inode() {
 }
 
 #[test]
-fn c01_to_c08_files_that_the_host_executes_are_marked() {
+fn c01_to_c08_seal_marks_files_that_the_host_executes() {
     let changes = check(
         "mkdir -p .git/hooks; echo x > .git/config; echo y > package.json; echo z > main.c",
         "mkdir -p .claude .vscode .venv/bin; echo {} > .claude/settings.json
@@ -181,7 +181,7 @@ fn c01_to_c08_files_that_the_host_executes_are_marked() {
 }
 
 #[test]
-fn c05_a_file_put_into_an_existing_bare_repository_is_marked() {
+fn c05_seal_marks_a_file_in_an_existing_bare_repository() {
     let changes = check(
         "mkdir -p x/repo/refs; echo x > x/repo/HEAD; mkdir -p y/refs",
         "mkdir -p x/repo/sub; echo x > x/repo/sub/config; echo x > x/other; echo x > y/config",
@@ -193,7 +193,7 @@ fn c05_a_file_put_into_an_existing_bare_repository_is_marked() {
 }
 
 #[test]
-fn c06_c22_new_executables_are_marked_and_setuid_bits_are_dropped() {
+fn c06_c22_seal_marks_new_executables_and_drops_setuid_bits() {
     let changes = check(
         "echo a > a; echo b > b; chmod +x b; echo c > c; chmod +x c; echo s > s; chmod 755 s",
         "chmod +x a; echo more >> b; mv c d; echo n > n; chmod 4755 n; chmod 6755 s",
@@ -209,7 +209,7 @@ fn c06_c22_new_executables_are_marked_and_setuid_bits_are_dropped() {
 }
 
 #[test]
-fn c10_links_out_of_the_workspace_are_marked() {
+fn c10_seal_marks_links_out_of_the_workspace() {
     let changes = check(
         "mkdir d",
         "ln -s /etc/passwd a; ln -s ../.. b; ln -s .. d/c; ln -s ../.. d/e; ln -s d f",
@@ -233,7 +233,7 @@ fn c10_seal_does_not_follow_a_host_link_in_place_of_a_directory() {
 }
 
 #[test]
-fn c23_pipes_and_sockets_are_reported_as_unsupported() {
+fn c23_seal_reports_pipes_and_sockets_as_unsupported() {
     let run = Run::new("echo a > a; mkfifo p");
     run.in_box("mkfifo f; rm a; mkfifo a; touch p");
     let _socket = std::os::unix::net::UnixListener::bind(run.upper().join("s")).unwrap();
@@ -246,7 +246,7 @@ fn c23_pipes_and_sockets_are_reported_as_unsupported() {
 }
 
 #[test]
-fn c23_a_huge_sparse_file_is_reported_without_reading_it() {
+fn c23_seal_reports_a_huge_sparse_file_without_reading_it() {
     let run = Run::new("");
     // The limit of ext4 is 16 TiB, which is also far too large to read.
     run.in_box("truncate -s 15T huge || truncate -s 8191P huge; echo ok > ok");
@@ -282,7 +282,7 @@ fn c23_seal_fails_above_each_limit_and_changes_nothing() {
 }
 
 #[test]
-fn c23_arbitrary_name_bytes_survive_a_round_trip_through_the_manifest() {
+fn c23_arbitrary_bytes_in_names_survive_a_round_trip_through_changes_json() {
     let run = Run::new("");
     run.in_box(
         r#"printf x > "$(printf 'new\nline')"; printf x > "$(printf '\033[31mred')"
@@ -305,7 +305,7 @@ fn c23_seal_reads_a_file_a_thousand_directories_deep() {
 }
 
 #[test]
-fn c23_paths_above_the_length_limit_are_counted_and_skipped() {
+fn c23_seal_counts_and_skips_paths_above_the_length_limit() {
     let run = Run::new("");
     let flags = rustix::fs::OFlags::DIRECTORY;
     let none = rustix::fs::Mode::empty();
@@ -322,7 +322,7 @@ fn c23_paths_above_the_length_limit_are_counted_and_skipped() {
 }
 
 #[test]
-fn c17_each_hard_link_has_its_own_entry() {
+fn c17_seal_reports_each_hard_link_as_its_own_change() {
     let changes = check("echo a > a", "echo b > b; ln b c; ln a d", &["A b", "A c", "A d"]);
     let hash = |name| changes.get(&path(name)).unwrap().new.as_ref().unwrap().hash;
     assert_eq!(hash("b"), hash("c"));
@@ -370,7 +370,7 @@ fn seal_refuses_hostile_overlay_attributes() {
 }
 
 #[test]
-fn a_whiteout_attribute_is_a_deletion() {
+fn seal_reads_a_whiteout_attribute_as_a_deletion() {
     let run = Run::new("mkdir d; echo x > d/x; echo y > d/y");
     fs::create_dir(run.upper().join("d")).unwrap();
     fs::write(run.upper().join("d/x"), "").unwrap();
@@ -382,7 +382,7 @@ fn a_whiteout_attribute_is_a_deletion() {
 }
 
 #[test]
-fn c26_changes_in_belljars_state_directory_are_never_applied() {
+fn c26_seal_marks_the_state_directory_of_belljar_as_unsupported() {
     let run = Run::new("mkdir -p home/.state/other; echo precious > home/.state/x");
     run.in_box("echo evil > home/.state/x; echo evil > home/.state/other/y; echo fine > home/z");
     let (workspace, dir) = (run.lower(), run.run_dir());
@@ -403,7 +403,7 @@ fn c26_changes_in_belljars_state_directory_are_never_applied() {
 }
 
 #[test]
-fn open_reports_a_run_without_an_upper_layer() {
+fn opening_layers_of_a_run_without_an_upper_layer_is_an_error() {
     let run = Run::new("");
     belljar_workspace::discard(&run.run_dir()).unwrap();
     let (workspace, dir, state) = (run.lower(), run.run_dir(), run.run_dir());
@@ -425,7 +425,7 @@ fn seal_refuses_a_damaged_manifest() {
 }
 
 #[test]
-fn change_kinds_are_serialized_in_kebab_case() {
+fn kinds_of_changes_are_serialized_in_kebab_case() {
     let kind = ChangeKind::Renamed { from: path("a") };
     assert_eq!(serde_json::to_string(&kind).unwrap(), r#"{"renamed":{"from":"a"}}"#);
     assert_eq!(serde_json::to_string(&ChangeKind::ModeChanged).unwrap(), r#""mode-changed""#);
