@@ -17,7 +17,7 @@ pub struct Attack {
     pub(crate) trial: fn(&Lab) -> Trial,
 }
 
-/// The result of an attack.
+/// The verdict about an attack: whether the box withstood it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The box refused every operation, and each operation succeeded without the defence.

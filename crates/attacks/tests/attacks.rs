@@ -231,7 +231,7 @@ mod attacks {
     }
 
     #[test]
-    fn d02_32_bit_and_x32_calls_kill_the_process() {
+    fn d02_32_bit_and_x32_system_calls_kill_the_process() {
         check("D02");
     }
 
@@ -366,7 +366,7 @@ mod attacks {
     }
 
     #[test]
-    fn h05_truncated_ledger_is_not_continued() {
+    fn h05_belljar_does_not_append_to_a_truncated_ledger() {
         check("H05");
     }
 

@@ -19,7 +19,7 @@ use crate::processes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUse {
     pub bytes: u64,
-    /// Whether all directories could be read.
+    /// Whether all directories of the layer could be read.
     pub complete: bool,
 }
 

@@ -8,7 +8,8 @@ use belljar_init::wire;
 use belljar_sys::clone::{self, Spawn};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
-/// A running janitor process. It cleans up on request, or when this value is dropped.
+/// A running janitor process, which creates and removes cgroups. It cleans up on request, or when
+/// this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     socket: OwnedFd,

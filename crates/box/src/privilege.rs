@@ -13,7 +13,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::janitor::Janitor;
 
-/// The privilege of this process on the host.
+/// The privilege of this process on the host: root of the machine or rootless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
     /// Belljar runs as root of the machine, with `CAP_SYS_ADMIN`.
@@ -34,7 +34,7 @@ pub struct Ids {
 }
 
 impl Privilege {
-    /// Returns the privilege of this process.
+    /// Returns whether this process is root of the machine or rootless.
     pub fn of_this_process() -> Self {
         let admin = rustix::thread::capabilities(None)
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));

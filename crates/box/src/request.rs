@@ -78,7 +78,7 @@ pub struct Trust {
 /// The user's directory that a box works on. An open descriptor protects it from being swapped.
 #[derive(Debug)]
 pub struct Workspace {
-    /// `O_PATH` descriptor of the directory.
+    /// The directory as an `O_PATH` descriptor.
     pub place: OwnedFd,
     /// Path of the directory with all symbolic links resolved.
     pub path: PathBuf,
@@ -95,7 +95,7 @@ pub struct Workspace {
 /// the space that a box uses in it.
 #[derive(Debug)]
 pub struct HomeMount {
-    /// `O_PATH` descriptor of the directory.
+    /// The directory as an `O_PATH` descriptor.
     pub place: OwnedFd,
     /// Path of the directory with all symbolic links resolved.
     pub path: PathBuf,

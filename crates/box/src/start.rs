@@ -38,7 +38,7 @@ pub enum StartError {
     Cgroup { source: io::Error },
     #[error("cannot start init: step {step:?} failed")]
     Init { step: SpawnStep, source: io::Error },
-    #[error("{layer}{what}{remedy}", layer = layer_prefix(*stage), remedy = remedy(*stage))]
+    #[error("{}{what}{}", layer_prefix(*stage), remedy(*stage))]
     Build { stage: Stage, what: String, source: io::Error },
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },

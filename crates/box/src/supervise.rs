@@ -130,7 +130,7 @@ impl Drop for Teardown {
     }
 }
 
-/// The state of the supervision of one box.
+/// The state of one box while it is supervised.
 struct Watch<'a> {
     built: &'a BuiltBox,
     seen: Observed,

@@ -27,7 +27,7 @@ pub struct Materials {
     pub roots: Roots,
     pub resolver: Resolver,
     pub values: Vec<(SecretName, Unsealed)>,
-    /// The key that the secrets were sealed with.
+    /// The vault key with which the secrets were encrypted.
     pub key: Option<Key>,
     /// The addresses of the HTTP proxy that the policy names.
     pub proxy: Vec<SocketAddr>,
@@ -47,7 +47,7 @@ pub struct Prepared {
     clock: fn() -> SystemTime,
 }
 
-/// Why a broker cannot be prepared.
+/// The reason why a broker cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error("cannot create the CA certificate of the box")]
@@ -160,7 +160,7 @@ impl Broker {
         *lock(&self.ask_timeout)
     }
 
-    /// Subscribes to changes of the rules.
+    /// Returns a receiver that is notified of each change of the rules.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -263,7 +263,7 @@ impl Broker {
         tasks.spawn(task);
     }
 
-    /// Aborts all background tasks.
+    /// Aborts all background tasks of the broker.
     pub(crate) fn end_tasks(&self) {
         lock(&self.tasks).abort_all();
     }

@@ -56,7 +56,7 @@ pub enum Spent {
         retry_after.as_secs().saturating_add(1)
     )]
     Rate {
-        /// The owner of the limit.
+        /// The rule, secret or run that has the limit.
         owner: Owner,
         /// The exceeded rate.
         rate: Rate,
@@ -64,9 +64,11 @@ pub enum Spent {
         retry_after: Duration,
     },
     /// A limit or budget is used up completely.
-    #[error("the {owner} has used up its {limit}; raise the limit in the operator's belljar.toml")]
+    #[error(
+        "the {owner} has used up its limit of {limit}; raise the limit in the operator's belljar.toml"
+    )]
     All {
-        /// The owner of the limit.
+        /// The rule, secret or run that has the limit.
         owner: Owner,
         /// The limit in readable form, such as `500 requests`.
         limit: String,

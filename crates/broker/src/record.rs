@@ -77,7 +77,7 @@ pub struct Question {
     pub secrets: Vec<String>,
     /// The `ask` rule that matched the request.
     pub rule: String,
-    /// Timeout of the question in milliseconds.
+    /// The time that the question waits for an answer, in milliseconds.
     pub wait: u64,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// Why a question was closed without an answer.
+/// The reason why a question was closed without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuestionClosed {
     Timeout,
@@ -228,7 +228,7 @@ pub enum ToBroker {
     },
 }
 
-/// New rules that replace the current ones.
+/// A numbered change of the network rules while the box runs.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) number: u64,

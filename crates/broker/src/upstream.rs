@@ -39,7 +39,7 @@ const MAX_ADDRESSES: usize = 4;
 pub(crate) enum UpstreamError {
     #[error("cannot resolve the host name")]
     Resolve(#[source] ResolveError),
-    #[error("{name} resolves to an address that this rule does not allow: {private}")]
+    #[error("the host {name} resolves to an address that this rule does not allow: {private}")]
     Private { name: Target, private: Private },
     #[error("the operator has not approved the request")]
     Unanswered,

@@ -97,9 +97,10 @@ pub struct Edit {
 /// The author of a skill version: the operator or a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Author {
-    /// A person at the terminal. Saving also approves the requests of the version.
+    /// The author is the operator, a person at the terminal. Saving also approves the requests of
+    /// the version.
     Operator,
-    /// A client of an MCP server, with its name for the history.
+    /// The author is a client of an MCP server, with its name for the history.
     Caller(String),
 }
 
@@ -212,7 +213,7 @@ pub enum SkillError {
     ManyMatches { number: usize, count: usize },
     #[error("the request has more than {MAX_EDITS} edits")]
     TooManyEdits,
-    #[error("the list of edits is empty")]
+    #[error("the list of edits of the skill is empty")]
     NoEdits,
     #[error("the files of skill `{name}` are damaged: {what}")]
     Damaged { name: SkillName, what: String },

@@ -37,7 +37,7 @@ pub(crate) struct ExecProcesses<'a> {
     /// The directory `/dev/pts`, kept open because a box with a writable root can rename `/dev`.
     terminals: OwnedFd,
     processes: Vec<ExecProcess>,
-    /// The socket of the current pause.
+    /// The socket of the current pause, if the box is paused.
     pause: Option<OwnedFd>,
 }
 

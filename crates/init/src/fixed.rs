@@ -94,7 +94,8 @@ impl NewRoot<'_> {
         Ok(())
     }
 
-    /// Returns whether a directory is the root of a mount, or is in a root that becomes read-only.
+    /// Returns whether a directory cannot be renamed: it is a mount, or in a root that becomes
+    /// read-only.
     fn is_fixed(&self, directory: &OwnedFd) -> io::Result<bool> {
         let mount_id =
             |fd: &OwnedFd| rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);

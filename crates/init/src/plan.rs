@@ -79,7 +79,7 @@ pub enum ExecEvent {
     Started,
     /// The additional program could not be started.
     Failed { what: String, errno: i32 },
-    /// The working directory could not be entered.
+    /// The working directory of the program could not be entered.
     NoWorkdir { errno: i32 },
     /// The additional program could not be executed.
     ExecFailed { errno: i32 },
@@ -326,7 +326,7 @@ pub struct Landlock {
     pub devices: Vec<Bytes>,
 }
 
-/// The standard streams of a program.
+/// The kind of a program's standard streams: a terminal or pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stdio {
     /// Three descriptors of the message become standard input, output and error of the program.

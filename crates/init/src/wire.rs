@@ -52,7 +52,8 @@ pub fn receive<T: DeserializeOwned>(
     Ok(Some((message, descriptors)))
 }
 
-/// Receives one datagram without decoding it. Returns `None` if the peer closed the socket.
+/// Receives one datagram and its descriptors without decoding the datagram. Returns `None` if the
+/// peer closed the socket.
 pub fn receive_raw(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],

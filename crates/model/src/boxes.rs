@@ -20,7 +20,7 @@ pub type BoxName = RunName;
 #[serde(deny_unknown_fields)]
 pub struct BoxRecord {
     pub name: BoxName,
-    /// Milliseconds since the Unix epoch.
+    /// The creation time in milliseconds since the Unix epoch.
     pub created: u64,
     /// The request for the box; every start evaluates it again with the current configuration.
     pub spec: BoxSpec,
@@ -36,7 +36,7 @@ pub struct BoxRecord {
 #[serde(deny_unknown_fields)]
 pub struct BoxRecord01 {
     pub name: BoxName,
-    /// Milliseconds since the Unix epoch.
+    /// The creation time in milliseconds since the Unix epoch.
     pub created: u64,
     /// The options of `belljar up`, as they were typed.
     pub options: Vec<String>,

@@ -129,7 +129,9 @@ pub struct TenantId(String);
 
 /// The reason why a text is not a valid tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("invalid tenant; use 1 to {MAX_TENANT} of a-z, 0-9 and `-`, not `-` first")]
+#[error(
+    "invalid tenant; use 1 to {MAX_TENANT} characters of a-z, 0-9 and `-`, and do not start with `-`"
+)]
 pub struct TenantIdError;
 
 const MAX_TENANT: usize = 64;
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn session_is_32_hexadecimal_digits() {
+    fn session_id_is_32_hexadecimal_digits() {
         let id = SessionId::new([0x0f; 16]);
         assert_eq!(id.to_string(), "0f".repeat(16));
         assert_eq!(id.to_string().parse(), Ok(id));

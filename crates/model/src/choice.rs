@@ -59,7 +59,7 @@ pub enum Record {
 #[error("unknown recording level; write `hashes`, `bodies` or `none`")]
 pub struct RecordError;
 
-/// The reason why a text is not a valid mode.
+/// The error for a text that is not a workspace mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown mode; write `overlay`, `direct` or `read-only`")]
 pub struct ModeError;
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_choice_has_the_same_name_in_text_and_in_json() {
+    fn every_setting_value_has_the_same_name_in_text_and_in_json() {
         for mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
             assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{mode}\""));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_that_permits_more_compares_greater() {
+    fn setting_that_permits_more_compares_greater() {
         assert!(Mode::ReadOnly < Mode::Overlay && Mode::Overlay < Mode::Direct);
         assert!(Net::None < Net::Restricted && Net::Restricted < Net::Full);
         assert!(Access::ReadOnly < Access::ReadWrite);

@@ -17,7 +17,9 @@ pub struct EnvVar {
 /// The reason why a text is not a valid environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    #[error("invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)")]
+    #[error(
+        "invalid environment variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)"
+    )]
     Name,
     #[error("the value of a variable cannot contain a NUL byte")]
     Nul,
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_has_a_value_or_is_inherited() {
+    fn environment_variable_has_a_value_or_is_inherited() {
         for (text, name, value) in [
             ("A=1", "A", Some("1")),
             ("A=", "A", Some("")),

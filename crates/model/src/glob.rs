@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_in_a_name_matches_any_characters() {
+    fn glob_star_matches_any_characters_of_a_name() {
         for (pattern, name, expected) in [
             ("a", "a", true),
             ("a", "ab", false),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_in_a_name_matches_one_of_its_characters() {
+    fn glob_class_matches_one_of_its_characters() {
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         for (pattern, name, expected) in [
             ("[a-c]?[!x]", "bzy", true),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_mark_matches_one_byte_or_one_character() {
+    fn glob_question_mark_matches_one_byte_or_one_character() {
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         assert!(matches_name(&chars("?"), &chars("é")));
         assert!(!matches_name(b"?", "é".as_bytes()));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_double_star_in_a_path_crosses_directories() {
+    fn glob_double_star_matches_across_directories() {
         for (pattern, path, expected) in [
             ("a/*", "a/b", true),
             ("a/*", "a/b/c", false),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn path_or_parent_match_ends_only_at_a_slash() {
+    fn glob_match_of_a_parent_directory_ends_only_at_a_slash() {
         for (pattern, path, expected) in [
             ("a/*", "a/b/c", true),
             ("a", "a/b", true),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_with_many_stars_match_in_bounded_time() {
+    fn glob_pattern_with_many_stars_matches_in_bounded_time() {
         let pattern = b"*a".repeat(100);
         let deep = b"**/*a".repeat(50);
         let text = b"a/".repeat(1000);
@@ -369,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn path_or_parent_match_equals_a_match_of_the_path_or_one_parent(
+        fn glob_match_of_path_or_parent_equals_a_match_of_the_path_or_one_parent(
             pattern in "(a|b|[*]|[*][*]|[*][*]/|[?]|a/|b/){0,6}",
             path in "(a|b|a/|b/){0,8}",
         ) {

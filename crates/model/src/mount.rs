@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn anchoring_a_source_twice_equals_anchoring_it_once() {
+    fn making_a_mount_source_absolute_twice_equals_doing_it_once() {
         let (base, home) = (Path::new("/base"), Some(Path::new("/home/u")));
         for (path, expect) in [
             ("x", "/base/x"),

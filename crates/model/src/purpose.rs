@@ -23,7 +23,7 @@ pub enum Purpose {
 
 /// The reason why a text is not the name of a purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown purpose; write run, call, box, tool-server or clone-reader")]
+#[error("unknown purpose of a box; write run, call, box, tool-server or clone-reader")]
 pub struct PurposeError;
 
 impl Purpose {

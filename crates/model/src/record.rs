@@ -14,7 +14,7 @@ use crate::outcome::RunResult;
 pub struct RunRecord {
     pub id: RunId,
     pub name: Option<RunName>,
-    /// Milliseconds since the Unix epoch.
+    /// The creation time in milliseconds since the Unix epoch.
     pub created: u64,
     /// The workspace of the run; `None` for a box without a workspace.
     pub workspace: Option<WorkspaceAt>,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_has_the_same_name_in_text_and_in_json() {
+    fn every_run_state_has_the_same_name_in_text_and_in_json() {
         for state in [RunState::Running, RunState::Finished, RunState::Interrupted] {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{}\"", state.name()));
         }

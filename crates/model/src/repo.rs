@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identity_is_one_line_in_the_form_of_git() {
+    fn git_identity_is_one_line_in_the_form_of_git() {
         let ada: Identity = "Ada Lovelace <ada@example.org>".parse().unwrap();
         assert_eq!((ada.name(), ada.email()), ("Ada Lovelace", "ada@example.org"));
         assert_eq!(ada.to_string().parse(), Ok(ada));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_identity_survives_a_round_trip_and_is_refused_if_incomplete() {
+    fn stored_git_identity_survives_a_round_trip_and_is_refused_if_incomplete() {
         let at = RepoAt {
             path: "/src".into(),
             git_dir: "/src/.git".into(),

@@ -104,7 +104,7 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// The technology that confines a box.
+/// The technology that isolates a box from the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// The box is isolated by namespaces and the other mechanisms of the host kernel.

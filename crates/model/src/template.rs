@@ -117,7 +117,7 @@ pub struct Overrides {
 pub enum TemplateError {
     #[error(transparent)]
     Limit(LimitError),
-    #[error("layer `{0}` cannot be weakened: every box needs it")]
+    #[error("the layer `{0}` cannot be weakened: every box needs it")]
     NotWeakenable(Layer),
     #[error("the layer `{0}` is both required and weakened")]
     RequiredAndWeakened(Requirement),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_of_a_template_are_anchored() {
+    fn relative_paths_of_a_template_become_absolute() {
         let template = Template {
             mounts: vec![mount("data:/data"), mount("~/c:/c")],
             rootfs: Some("root".into()),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn inherited_variable_stays_without_a_value() {
+    fn inherited_variable_of_a_template_has_no_value() {
         let overrides: Overrides = serde_json::from_str(r#"{"env":["A=","B"]}"#).unwrap();
         assert_eq!(overrides.env.iter().map(EnvVar::value).collect::<Vec<_>>(), [Some(""), None]);
         let text = serde_json::to_string(&overrides).unwrap();

@@ -112,7 +112,7 @@ pub enum AskTimeoutError {
     Time(TimeoutError),
     #[error("the wait for an answer needs a limit; write for example \"5m\"")]
     None,
-    #[error("a wait of zero refuses every request; use `deny` instead")]
+    #[error("a wait of zero for an answer refuses every request; use `deny` instead")]
     Zero,
     #[error(
         "the wait for an answer is longer than 1h, and the program is blocked during that time"

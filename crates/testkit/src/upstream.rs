@@ -72,7 +72,7 @@ impl Default for Authority {
     }
 }
 
-/// One request that a server received.
+/// One HTTP request that a test server received.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub method: String,
@@ -107,7 +107,7 @@ impl Received {
     }
 }
 
-/// The response of a server.
+/// The HTTP response that a test server sends.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub status: u16,

@@ -18,7 +18,7 @@ const WHITEOUT: &str = "user.overlay.whiteout";
 /// How a directory of the upper layer combines with the lower directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cover {
-    /// The lower directory is visible.
+    /// The entries of the lower directory are visible in the box.
     Merge,
     /// The lower directory is hidden (`opaque = "y"`).
     Opaque,

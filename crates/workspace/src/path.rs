@@ -22,7 +22,7 @@ pub const MAX_PATH: usize = 4095;
 #[serde(into = "String", try_from = "String")]
 pub struct RelPath(Vec<u8>);
 
-/// Why a path is not a valid path in the workspace.
+/// The reason why a path is not valid in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     #[error("the path is absolute; use a path relative to the workspace")]

@@ -36,7 +36,7 @@ pub struct ApplyPlan<'c> {
     pub(crate) steps: Vec<PlannedStep>,
 }
 
-/// One step of an apply.
+/// One planned step of an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedStep {
     /// The index of the change that the step applies.

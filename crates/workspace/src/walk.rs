@@ -35,7 +35,7 @@ pub(crate) enum WalkError {
         path: Vec<u8>,
         source: io::Error,
     },
-    /// A directory was moved during the walk.
+    /// A directory was moved during the walk, so the walk was stopped.
     Moved {
         path: Vec<u8>,
     },

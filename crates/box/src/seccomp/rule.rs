@@ -47,7 +47,7 @@ pub(crate) enum Rule {
     Socket,
     /// Allows to create TCP and UDP sockets over IP, and refuses local sockets.
     InternetSocket,
-    /// Refuses executable memory.
+    /// Refuses a memory mapping that is executable.
     NotExecutable {
         arg: u8,
     },
@@ -57,7 +57,7 @@ pub(crate) enum Rule {
     Readiness,
     /// Allows to read a limit, and refuses to set one.
     ReadLimit,
-    /// Allows pairs of local sockets.
+    /// Allows socketpair(2) for local sockets only.
     LocalPair,
     /// Refuses socket filters and kernel TLS, which many exploits use.
     SocketOption,

@@ -106,7 +106,7 @@ impl Counter {
     }
 }
 
-/// Why the broker stopped the body of a request.
+/// The reason why the broker stopped the body of a request.
 #[derive(Debug)]
 pub(super) struct Stopped {
     pub(super) is_placeholder: bool,

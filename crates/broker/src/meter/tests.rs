@@ -113,7 +113,7 @@ fn meter_counts_requests_towards_the_budgets_of_secret_and_run() {
     let spent = meter.request(&permit, [&name], now).unwrap_err();
     assert_eq!(
         spent.to_string(),
-        "the secret `openai` has used up its 2 requests; raise the limit in the operator's belljar.toml"
+        "the secret `openai` has used up its limit of 2 requests; raise the limit in the operator's belljar.toml"
     );
     assert_eq!((spent.code(), spent.retry_after()), ("spent", None));
     meter.request(&permit, [], now).expect("a request without the secret is not charged to it");

@@ -9,7 +9,7 @@ use super::OutboundRequest;
 
 /// A refused action with its reason, shown to the box, in the log and to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{what}: {}{}", code.reason(), rule.as_ref().map_or(String::new(), |rule| format!(" ({rule})")))]
+#[error("{what}: {reason}{by}", reason = code.reason(), by = rule.as_ref().map_or(String::new(), |rule| format!(" ({rule})")))]
 pub struct Denial {
     pub code: Code,
     /// The rule that denies the action, or the one that comes closest to allowing it.
@@ -20,7 +20,7 @@ pub struct Denial {
     pub hint: String,
 }
 
-/// Reason code of a denial.
+/// The reason code of a denied request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {

@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn deny_rule_wins_over_any_allow_rule(
+    fn deny_rule_overrides_any_allow_rule(
         allow in prop::sample::subsequence(vec!["a.example", "GET a.example/x", "*.a.example", "pypi.org"], 0..=4),
         method in prop::sample::select(vec!["GET", "POST"]),
         full: bool,
@@ -217,7 +217,7 @@ fn a08_unusual_spellings_of_an_ip_address_match_no_rule() {
 }
 
 #[test]
-fn a11_rule_applies_to_its_port_only() {
+fn a11_network_rule_applies_to_its_port_only() {
     let rules = restricted(&["a.example", "b.example:8443", "http://c.example"]);
     check(&rules, "GET https://a.example/", "by allow a.example");
     for port in [22, 25, 80, 8080, 8443] {
@@ -388,7 +388,7 @@ fn b13_plain_http_and_forwarded_tls_carry_no_secret() {
 }
 
 #[test]
-fn name_resolves_if_any_rule_allows_part_of_the_host() {
+fn host_name_resolves_if_any_rule_allows_part_of_the_host() {
     let rules = rules(
         Net::Restricted,
         &["GET a.example/x", "*.b.example", "tcp://db.internal:5432", "host-port:5432"],
@@ -579,7 +579,7 @@ fn asks(rules: &Rules, text: &str, expect: &str) {
 }
 
 #[test]
-fn deny_wins_over_ask_and_ask_wins_over_allow() {
+fn deny_rules_override_ask_rules_and_ask_rules_override_allow_rules() {
     let rules = asking(
         Net::Restricted,
         &["a.example", "b.example"],

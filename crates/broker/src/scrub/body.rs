@@ -16,7 +16,7 @@ use super::{Coding, DecodeError, Decoder, Finder, FinderStream, Scrubber, Stream
 /// The error type of request and response bodies.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why the broker stopped a body.
+/// The reason why the broker stopped a body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The content of the body does not match its content coding.
@@ -29,7 +29,7 @@ pub enum BodyError {
         name: String,
     },
     /// The body has a trailer field that is allowed in the head only.
-    #[error("`{name}` is not allowed as a trailer")]
+    #[error("the header field `{name}` is not allowed as a trailer")]
     Trailer {
         /// Name of the field.
         name: http::HeaderName,

@@ -34,7 +34,7 @@ pub enum Coding {
     Deflate,
     /// Brotli (RFC 7932).
     Brotli,
-    /// Zstandard (RFC 8878).
+    /// The Zstandard content coding (RFC 8878).
     Zstd,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Coding {
     }
 }
 
-/// Why a response cannot be decoded.
+/// The reason why a compressed response cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
     /// The response uses a content coding that the broker does not support.
@@ -59,7 +59,7 @@ pub enum Undecodable {
         coding: String,
     },
     /// The response has too many nested content codings.
-    #[error("more than {MAX_CODINGS} nested content codings")]
+    #[error("the response has more than {MAX_CODINGS} nested content codings")]
     TooMany,
 }
 
@@ -92,7 +92,7 @@ pub fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Undecodable> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The compressed content is malformed, or needs too much memory.
-    #[error("the response is not valid {0}")]
+    #[error("the compressed response is not valid {0} data")]
     Corrupt(Coding),
     /// The compressed content ends too early.
     #[error("the response is truncated within its {0} coding")]

@@ -14,7 +14,7 @@ use super::{Finder, FinderStream, Scrubber, Stream};
 const MAX_PIECE: usize = 64 * 1024;
 const MAX_CONTROL: usize = 125;
 
-/// Why a WebSocket is closed: an invalid frame or a forbidden placeholder.
+/// The reason why a WebSocket is closed: an invalid frame or a forbidden placeholder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The WebSocket frame is one that RFC 6455 forbids.

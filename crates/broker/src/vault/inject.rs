@@ -42,11 +42,11 @@ pub enum InjectError {
     OtherRequest,
     #[error("the request changed after it was planned, so {name} cannot be added")]
     Changed { name: SecretName },
-    #[error("the value of {name} contains bytes that are invalid in {slot}")]
+    #[error("the value of the secret {name} contains bytes that are invalid in {slot}")]
     Unfit { name: SecretName, slot: String },
-    #[error("there is no access token for {name} yet")]
+    #[error("there is no access token for the secret {name} yet")]
     NoToken { name: SecretName },
-    #[error("the request cannot be signed with {name}")]
+    #[error("the request cannot be signed with the secret {name}")]
     SigV4 { name: SecretName, source: SigV4Error },
     #[error("the request body that {name} must be added to or must sign is missing")]
     NoBody { name: SecretName },

@@ -10,12 +10,14 @@ use std::ops::Range;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Why a JSON text cannot be searched.
+/// The reason why a JSON text cannot be searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    #[error("is not valid JSON")]
+    #[error("the body is not valid JSON")]
     Malformed,
-    #[error("has a duplicate key, which servers read differently, on the path to the slot")]
+    #[error(
+        "the body has a duplicate key, which servers read differently, on the path to the slot"
+    )]
     Twice,
 }
 

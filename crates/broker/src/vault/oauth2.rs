@@ -90,7 +90,7 @@ pub struct Fetched {
 pub enum RefreshError {
     #[error("cannot fetch an access token for {name}")]
     Fetch { name: SecretName, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("the token server refused {name}: {status}{reason}")]
+    #[error("the token server refused the secret {name}: {status}{reason}")]
     Refused { name: SecretName, status: StatusCode, reason: Reason },
     #[error(
         "the token server no longer accepts the refresh token of {name} (invalid_grant); if another box renewed it, restart this box, otherwise log in again with `belljar agent login` or store a new token with `belljar secret set {name}`"

@@ -8,7 +8,7 @@ use super::value::Value;
 use crate::scrub::Finder;
 use belljar_model::net::Shape;
 
-/// What a placeholder represents.
+/// The kind of value that a placeholder represents.
 #[derive(Debug, Clone)]
 pub(super) enum Meaning {
     /// The placeholder represents the value of its secret: a token, or the access token that was

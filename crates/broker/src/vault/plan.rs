@@ -402,7 +402,7 @@ impl<'a> Search<'a> {
             Ok(found) => found,
             Err(json::JsonError::Malformed) => return Ok(None), // then the guard searches it like any other body
             Err(error @ json::JsonError::Twice) => {
-                let detail = format!("the body {error} of {}", secret.decl.name);
+                let detail = format!("{error} of {}", secret.decl.name);
                 return Err(misuse(MisuseKind::Repeated, secret, detail));
             }
         };

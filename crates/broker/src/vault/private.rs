@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Why a file is not private to the operator.
+/// The reason why a file is not private to the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
     #[error("cannot read the owner and mode of the file")]
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_other_users_or_open_modes_are_refused() {
+    fn vault_files_of_other_users_or_with_open_modes_are_refused() {
         for mode in [0o600, 0o400, 0o700, 0o10_0600] {
             assert!(check_owner_and_mode(7, 7, mode).is_ok(), "{mode:o}");
         }

@@ -101,7 +101,7 @@ pub enum UnsealError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub name: SecretName,
-    /// Time of sealing, in nanoseconds since 1970.
+    /// The time at which the secret was stored, in nanoseconds since 1970.
     pub set_at: u64,
     key: [u8; KEY_ID],
 }
@@ -110,7 +110,7 @@ pub struct Header {
 #[derive(Debug)]
 pub struct Unsealed {
     pub value: Value,
-    /// Time of sealing, in nanoseconds since 1970.
+    /// The time at which the secret was stored, in nanoseconds since 1970.
     pub set_at: u64,
 }
 

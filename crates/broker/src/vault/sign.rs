@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// A time in the formats of AWS.
+/// A signing time in the formats that AWS requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// The date and time, such as `20150830T123600Z`.
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamp_formats_times_as_aws_requires() {
+    fn aws_time_stamp_has_the_format_that_aws_requires() {
         for (seconds, expect) in [
             (0, "19700101T000000Z"),
             (951_782_400, "20000229T000000Z"),

@@ -50,9 +50,9 @@ pub struct Stored {
 /// An error of reading or writing the files of the vault.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("cannot {doing} {}", path.display())]
+    #[error("cannot {doing} the vault file {file}", file = path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("the directory {} is not private", path.display())]
+    #[error("the vault directory {directory} is not private", directory = path.display())]
     NotPrivate { path: PathBuf, source: NotPrivate },
     #[error(transparent)]
     Key(#[from] KeyError),

@@ -8,7 +8,7 @@ use belljar_model::plain::plain;
 use super::{PRELUDE, Service, ServiceError};
 use crate::openapi::{self, Operation};
 
-/// The part of a service to describe.
+/// The part of a service that a description covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiQuery {
     /// The service itself, and its operations or groups of operations.

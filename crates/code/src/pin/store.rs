@@ -34,7 +34,7 @@ pub struct Pin {
 /// The reason why the pins of tools cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    #[error("cannot {doing} {file}", file = path.display())]
+    #[error("cannot {doing} the pin file {file}", file = path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("the pin file {file} is damaged; no tool of an MCP server can be called until the file is restored or removed", file = path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },

@@ -33,7 +33,7 @@ const MAX_FILE: u64 = 8 << 20;
 /// The reason why a file of the skill store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("cannot {doing} {file}", file = path.display())]
+    #[error("cannot {doing} {file} of the skill store", file = path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("the directory {} belongs to another user or is writable by others", path.display())]
     NotPrivate { path: PathBuf },

@@ -270,7 +270,7 @@ fn failed_skill_edit_leaves_the_skill_unchanged() {
             "cannot apply edit 1: `search` occurs 2 times in the code, not once; nothing was changed",
         ),
         (vec![("", "x")], "cannot apply edit 1: the text `search` is empty"),
-        (vec![], "the list of edits is empty"),
+        (vec![], "the list of edits of the skill is empty"),
         (vec![("let a = 1; let b = 1;", " ")], "cannot save the skill: it has no code"),
     ] {
         assert_eq!(edit(&pairs).unwrap_err(), expect);

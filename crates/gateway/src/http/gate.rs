@@ -348,5 +348,5 @@ fn refuse(status: StatusCode, message: impl Into<String>) -> Refused {
     Box::new(refusal(status, message))
 }
 
-/// The result type that hyper requires.
+/// The result type of the HTTP handler that hyper requires; it is never an error.
 pub(super) type GateResult = Result<Response<SessionBody>, Infallible>;

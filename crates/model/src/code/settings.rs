@@ -59,13 +59,13 @@ pub enum CodeError {
     NoTemplate { name: String, known: String },
     #[error("there is no api `{name}`; {known}")]
     NoApi { name: ApiName, known: String },
-    #[error("api `{api}`: {error}")]
+    #[error("the declaration of api `{api}` is invalid: {error}")]
     Secret { api: ApiName, error: PolicyError },
     #[error(
         "api `{api}`: secret `{secret}` is for {hosts}, but no rule of this api allows these hosts"
     )]
     Unreachable { api: ApiName, secret: SecretName, hosts: String },
-    #[error("api `{api}`: {error}")]
+    #[error("the declaration of api `{api}` is invalid: {error}")]
     Restricted { api: ApiName, error: RuleError },
     #[error("invalid section `[code]`: {0}")]
     Template(TemplateError),

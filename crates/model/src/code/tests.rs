@@ -132,7 +132,7 @@ fn invalid_service_is_refused_with_its_line() {
     );
     refused_line(
         "restricted-methods = ['delete']",
-        "3: `'delete'` in `restricted-methods`: methods must be upper case, for example GET",
+        "3: `'delete'` in `restricted-methods`: HTTP methods must be upper case, for example GET",
     );
     refused_line("yolo = 1", "3: `yolo = 1`: must be true or false");
     refused_line(
@@ -319,7 +319,9 @@ fn service_with_a_secret_that_no_rule_can_carry_is_refused() {
         config.code().template(&config, Selection::All).unwrap_err().to_string()
     };
     let unknown = refused("[api.a]\nhosts = ['a.example']\nsecrets = ['nope']\n");
-    assert!(unknown.starts_with("api `a`: there is no secret `nope`: write `[secret.nope]`"));
+    assert!(unknown.starts_with(
+        "the declaration of api `a` is invalid: there is no secret `nope`: write `[secret.nope]`"
+    ));
     assert_eq!(
         refused(&format!("{SECRET}[api.a]\nhosts = ['a.example']\nsecrets = ['forge']\n")),
         "api `a`: secret `forge` is for api.forge.example, but no rule of this api allows these hosts"

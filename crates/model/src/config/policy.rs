@@ -23,7 +23,9 @@ pub enum PolicyError {
     Unreachable { name: SecretName, hosts: String, first: HostPattern },
     #[error("the secrets `{first}` and `{second}` both set `env = \"{env}\"`; change one of them")]
     SameVariable { env: String, first: SecretName, second: SecretName },
-    #[error("variable {env} is set by `env` and also by the secret `{name}`; remove one of them")]
+    #[error(
+        "the variable {env} is set by `env` and also by the secret `{name}`; remove one of them"
+    )]
     GivenToo { env: String, name: SecretName },
     #[error("the preset `{0}` is malformed")]
     Preset(PresetName),

@@ -178,7 +178,7 @@ fn malformed_config_file_is_refused_with_its_line() {
 fn template_with_contradicting_values_is_refused() {
     line_refused(
         "weaken = [\"namespaces\"]",
-        "`weaken` of template `default`: layer `namespaces` cannot be weakened: every box needs it",
+        "`weaken` of template `default`: the layer `namespaces` cannot be weakened: every box needs it",
     );
     refused(
         "[template.a]\nweaken = [\"cgroup\"]\nrequire = [\"cgroup\"]\n",

@@ -137,7 +137,7 @@ pub enum Target {
 pub enum TargetError {
     #[error(transparent)]
     Name(HostnameError),
-    #[error("invalid address; write its shortest form, for example 192.0.2.1 or [2001:db8::1]")]
+    #[error("invalid IP address; write its shortest form, for example 192.0.2.1 or [2001:db8::1]")]
     Address,
     #[error("invalid port; write a number from 1 to 65535")]
     Port,

@@ -17,7 +17,7 @@ pub struct Method(String);
 /// The reason why a text is not a valid HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
-    #[error("methods must be upper case, for example GET")]
+    #[error("HTTP methods must be upper case, for example GET")]
     Lower,
     #[error("invalid HTTP method; write for example GET or POST")]
     Malformed,

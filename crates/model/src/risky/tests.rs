@@ -230,7 +230,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn a_risky_file_stays_risky_at_any_depth(prefix in "([a-z\u{e9} *]{1,5}/){0,4}") {
+    fn risky_file_is_risky_at_any_depth(prefix in "([a-z\u{e9} *]{1,5}/){0,4}") {
         let path = format!("{prefix}.git/hooks/pre-commit");
         proptest::prop_assert_eq!(class_of(path), Some(RiskClass::Automatic));
     }

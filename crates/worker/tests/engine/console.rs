@@ -111,7 +111,7 @@ fn console_methods_write_to_stdout_or_stderr() {
 }
 
 #[test]
-fn console_table_prints_a_table() {
+fn console_table_prints_rows_and_columns_as_node_does() {
     let outcome = run("console.table([{ a: 1, b: 'x' }, { a: 2, c: true }])");
     assert_eq!(
         outcome.stdout,

@@ -106,7 +106,7 @@ fn infinite_recursion_throws_a_catchable_error() {
 }
 
 #[test]
-fn recursion_of_2000_levels_works() {
+fn recursion_of_2000_levels_does_not_overflow_the_stack() {
     assert_eq!(
         run("const f = (n: number): number => n ? f(n - 1) + 1 : 0; f(2000)").value(),
         json!(2000)

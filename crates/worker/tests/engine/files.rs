@@ -12,7 +12,7 @@ fn within(code: &str) -> (tempfile::TempDir, Outcome) {
 }
 
 #[test]
-fn belljar_fs_functions_work() {
+fn belljar_fs_functions_read_write_and_list_files() {
     let (dir, outcome) = within(
         "import * as fs from 'fs'; import * as same from 'belljar:fs'; assert.equal(fs.readTextFile, same.readTextFile); const d = input.dir;
          await fs.writeTextFile(`${d}/a.txt`, 'one\\n'); await fs.appendFile(`${d}/a.txt`, 'two'); assert.equal(await fs.readTextFile(`${d}/a.txt`), 'one\\ntwo');
@@ -30,7 +30,7 @@ fn belljar_fs_functions_work() {
 }
 
 #[test]
-fn node_fs_functions_work() {
+fn node_fs_functions_behave_as_in_node() {
     let (dir, outcome) = within(
         "import fs, { readFileSync, existsSync } from 'node:fs'; import { readFile, writeFile, mkdtemp } from 'node:fs/promises'; const d = input.dir;
          fs.writeFileSync(`${d}/a.json`, JSON.stringify({ n: 1 })); assert.deepEqual(JSON.parse(readFileSync(`${d}/a.json`, 'utf8')), { n: 1 });
@@ -49,7 +49,7 @@ fn node_fs_functions_work() {
 }
 
 #[test]
-fn deno_file_functions_work() {
+fn deno_file_functions_behave_as_in_deno() {
     let (_dir, outcome) = within(
         "const d = input.dir; await Deno.writeTextFile(`${d}/a`, 'x'); await Deno.writeTextFile(`${d}/a`, 'y', { append: true }); assert.equal(await Deno.readTextFile(`${d}/a`), 'xy');
          await Deno.mkdir(`${d}/m/n`, { recursive: true }); const names = []; for await (const e of Deno.readDir(d)) names.push([e.name, e.isDirectory]); assert.deepEqual(names, [['a', false], ['m', true]]);

@@ -12,7 +12,7 @@ fn check(code: &str) {
 }
 
 #[test]
-fn node_path_works() {
+fn node_path_module_behaves_as_in_node() {
     check(
         "import path, { join, posix } from 'node:path'; import p2 from 'path';
          assert.equal(join('/a', '..', 'b', './c/'), '/b/c/'); assert.equal(join(''), '.'); assert.equal(join('a', '../..'), '..');
@@ -26,7 +26,7 @@ fn node_path_works() {
 }
 
 #[test]
-fn node_util_works() {
+fn node_util_module_behaves_as_in_node() {
     check(
         "import util, { promisify, inspect, format, isDeepStrictEqual } from 'node:util';
          assert.equal(await promisify((x: number, cb: any) => cb(null, x + 1))(1), 2);
@@ -40,7 +40,7 @@ fn node_util_works() {
 }
 
 #[test]
-fn node_events_works() {
+fn node_events_module_behaves_as_in_node() {
     check(
         "import { EventEmitter, once } from 'node:events'; import Default from 'events'; assert.equal(Default, EventEmitter);
          class Bus extends EventEmitter {} const bus = new Bus(); const seen: any[] = [];
@@ -53,7 +53,7 @@ fn node_events_works() {
 }
 
 #[test]
-fn node_assert_works() {
+fn node_assert_module_behaves_as_in_node() {
     check(
         "import loose from 'node:assert'; loose.equal(1, '1'); assert.throws(() => assert.equal(1, '1'), { name: 'AssertionError', code: 'ERR_ASSERTION' });
          assert.deepEqual({ a: [1, 2] }, { a: [1, 2] }); assert.throws(() => assert.deepEqual({ a: 1 }, { a: 2 }));
@@ -63,7 +63,7 @@ fn node_assert_works() {
 }
 
 #[test]
-fn node_crypto_works() {
+fn node_crypto_module_behaves_as_in_node() {
     check(
         "import { createHash, createHmac, randomUUID, randomBytes, randomInt, timingSafeEqual } from 'node:crypto'; import crypto from 'crypto';
          assert.equal(createHash('sha256').update('a').update('b').digest('hex'), 'fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603');
@@ -76,7 +76,7 @@ fn node_crypto_works() {
 }
 
 #[test]
-fn node_buffer_works() {
+fn node_buffer_module_behaves_as_in_node() {
     check(
         "import { Buffer as B } from 'node:buffer'; assert.equal(B, Buffer);
          assert.equal(Buffer.from('héllo').toString('base64'), 'aMOpbGxv'); assert.equal(Buffer.from('aMOpbGxv', 'base64').toString(), 'héllo');
@@ -91,7 +91,7 @@ fn node_buffer_works() {
 }
 
 #[test]
-fn node_process_works() {
+fn node_process_module_behaves_as_in_node() {
     check(
         "import process2, { env } from 'node:process'; assert.equal(process2, process); assert.equal(process.env, env); assert.equal(process.env.NOPE, undefined);
          assert.equal(process.platform, 'linux'); assert.ok(process.argv.length >= 2); assert.equal(typeof process.hrtime.bigint(), 'bigint'); assert.ok(process.memoryUsage().heapUsed > 0);

@@ -50,7 +50,7 @@ fn events(text: &str) -> Reply {
 }
 
 #[test]
-fn bridge_keeps_and_closes_the_session() {
+fn bridge_keeps_and_closes_the_mcp_session() {
     let (upstream, bridge) = serve(|received| {
         let message: Value = serde_json::from_slice(&received.body).unwrap_or_default();
         match message["method"].as_str() {

@@ -64,7 +64,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --allow 'a b c' -- true
-belljar: invalid value 'a b c' for '--allow <RULE>': invalid `methods`: methods must be upper case, for example GET
+belljar: invalid value 'a b c' for '--allow <RULE>': invalid `methods`: HTTP methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
@@ -82,7 +82,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --ask 'a b c' -- true
-belljar: invalid value 'a b c' for '--ask <RULE>': invalid `methods`: methods must be upper case, for example GET
+belljar: invalid value 'a b c' for '--ask <RULE>': invalid `methods`: HTTP methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
@@ -122,13 +122,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --env =x -- true
-belljar: invalid value '=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
+belljar: invalid value '=x' for '--env <K[=V]>': invalid environment variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --env 'A B=x' -- true
-belljar: invalid value 'A B=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
+belljar: invalid value 'A B=x' for '--env <K[=V]>': invalid environment variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
 
 For more information, try '--help'.
 [exit 2]

@@ -324,7 +324,7 @@ fn b01_placeholder_in_a_body_stops_the_request() {
 }
 
 #[test]
-fn upload_above_the_limit_is_refused() {
+fn request_body_above_the_limit_of_the_rule_is_refused() {
     let body = |size: usize| {
         let frames = Frames::default().data(vec![b'x'; size / 2]).data(vec![b'x'; size - size / 2]);
         read(&mut GuardedBody::new(frames, &finder()).limit(1000))

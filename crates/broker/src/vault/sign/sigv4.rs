@@ -64,7 +64,7 @@ pub enum SigV4Error {
         "its chunks are signed separately; configure the client to sign the whole body, or to leave it unsigned"
     )]
     Chunked,
-    #[error("`x-amz-content-sha256` is not a valid hash")]
+    #[error("the header `x-amz-content-sha256` is not a valid hash")]
     Hash,
     #[error("the request body, which must be hashed, is missing")]
     NoBody,

@@ -136,7 +136,7 @@ fn b13_secrets_are_never_sent_over_plain_http() {
 }
 
 #[test]
-fn secret_is_added_only_to_covered_requests() {
+fn secret_is_inserted_only_into_requests_that_its_declaration_covers() {
     let decl = SecretDecl {
         methods: Some(["GET".parse().unwrap()].into()),
         paths: Some(vec!["/v1/**".parse().unwrap()]),
@@ -190,7 +190,7 @@ fn a20_other_credentials_to_the_host_of_a_secret_are_refused() {
 }
 
 #[test]
-fn misuse_names_the_secret_but_contains_no_value() {
+fn error_about_a_misused_placeholder_names_the_secret_but_not_its_value() {
     let vault = vault(&["header:authorization"]);
     let p = placeholder(&vault);
     let misuse = get(&vault, URL, &[("x-note", &p)]).unwrap_err();

@@ -181,7 +181,7 @@ fn invalid_network_setting_is_refused_with_its_line() {
     refused_file(&rule("metods = [\"GET\"]"), "3: unknown key `metods`; did you mean `methods`?");
     refused_file(
         &rule("methods = [\"GET\", \"get\"]"),
-        "3: `\"get\"` in `methods`: methods must be upper case, for example GET",
+        "3: `\"get\"` in `methods`: HTTP methods must be upper case, for example GET",
     );
     refused_file(
         &rule("paths = [\"/a\", \"b\"]"),
