@@ -11,7 +11,7 @@ use belljar_testkit::belljar;
 
 use crate::lab;
 
-/// The commands of the read_tree, in order.
+/// The commands of the picture, in order.
 const COMMANDS: [&str; 6] = [
     "belljar run -- sh -c 'ls ~; rm -r src; echo TODO >> notes.txt; echo evil > .git/hooks/pre-commit'",
     "git status --short                    # your directory is unchanged",
