@@ -131,7 +131,9 @@ mod tests {
 
     #[test]
     fn skips_outside_the_list_of_expected_skips_are_unexpected() {
-        let text = format!("compat::rustc_and_cargo_compile_and_run_programs_in_a_box\tx\nother\ty\nd01\t{NO_CONTROL}x\n");
+        let text = format!(
+            "compat::rustc_and_cargo_compile_and_run_programs_in_a_box\tx\nother\ty\nd01\t{NO_CONTROL}x\n"
+        );
         let all: Vec<_> = parse(&text).collect();
         assert_eq!(unexpected(&all), ["other"]);
     }

@@ -48,7 +48,7 @@ pub fn commit(top: &Path, subject: &str) -> String {
 }
 
 /// Returns every file beneath a directory with its content, and every symbolic link with its target.
-pub fn picture(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn read_tree(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut rest = vec![top.to_owned()];
     while let Some(dir) = rest.pop() {

@@ -27,7 +27,7 @@ mod wire;
 use std::time::{Duration, Instant};
 
 pub use canary::Canary;
-pub use git::{commit, git, git_command, picture, write_file};
+pub use git::{commit, git, git_command, read_tree, write_file};
 pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
     ProcessKey, ProcessTree, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,

@@ -20,6 +20,8 @@ mod lists;
 mod missing_objects;
 #[cfg(test)]
 mod normalize;
+#[cfg(test)]
+mod wrong_state;
 
 #[cfg(test)]
 use belljar_testkit::{Ended, Lab, Program};

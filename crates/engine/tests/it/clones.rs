@@ -15,7 +15,7 @@ use belljar_engine::scope::Scoped;
 use belljar_engine::store::is_empty;
 use belljar_model::boxes::BoxName;
 use belljar_model::{Identity, RepoAt};
-use belljar_testkit::{commit, git, git_command, is_root, picture, write_file as write};
+use belljar_testkit::{commit, git, git_command, is_root, read_tree, write_file as write};
 
 use crate::test_engine::{self, TestEngine};
 
@@ -132,7 +132,7 @@ fn work_of_a_box_becomes_commits_and_changes_no_other_file_of_the_repository() {
     let first = commit(&repo, "Say two");
     fs::remove_file(repo.join("README.md")).unwrap();
     write(&repo, "new file.txt", "new\n");
-    let before = picture(&user);
+    let before = read_tree(&user);
     let work = repos.work(&cloned.at).unwrap();
     assert!(work.uncommitted && !work.is_empty());
     assert_eq!(work.base, cloned.at.base.clone().unwrap());
@@ -152,13 +152,13 @@ fn work_of_a_box_becomes_commits_and_changes_no_other_file_of_the_repository() {
     assert!(text.contains("\u{1b}[32m+two\u{1b}[m\n") && !text.contains("README"), "{text}");
     let stat = diff(&cloned.at, &work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap();
     assert!(stat.contains("3 files changed"), "{stat}");
-    assert_eq!(before, picture(&user), "reading the work changes no file");
+    assert_eq!(before, read_tree(&user), "reading the work changes no file");
 
     // Collecting the same work again creates the same commit.
     let kept = collect(&repos.state, &box_name(), &cloned.at, &repo).unwrap().unwrap();
     assert_eq!(kept.tip, work.tip);
     assert_eq!(git(&user, &["rev-parse", "refs/belljar/work/box"]), work.tip);
-    let new_files: Vec<PathBuf> = picture(&user)
+    let new_files: Vec<PathBuf> = read_tree(&user)
         .into_iter()
         .filter(|file| !before.contains(file))
         .map(|(path, _)| path.strip_prefix(user.join(".git")).unwrap().to_owned())
@@ -232,7 +232,7 @@ fn c02_c04_clone_shares_no_files_settings_or_other_branches_with_its_source() {
     let at = repos.clone(false).at;
     let repo = repos.repo();
     let root = is_root();
-    for (path, _) in picture(&repo) {
+    for (path, _) in read_tree(&repo) {
         let meta = path.symlink_metadata().unwrap();
         assert_eq!(meta.nlink(), 1, "{}", path.display());
         assert!(!root || meta.uid() == 65534, "{} belongs to root", path.display());
@@ -271,7 +271,7 @@ fn clone_reports_or_includes_uncommitted_changes_and_leaves_the_source_unchanged
     repos.write("ignored", "no\n");
     repos.write("excluded", "no\n");
     fs::write(user.join(".git/info/exclude"), "excluded\n").unwrap();
-    let before = (picture(&user), git(&user, &["status", "--porcelain"]));
+    let before = (read_tree(&user), git(&user, &["status", "--porcelain"]));
 
     let cloned = repos.clone(false);
     assert_eq!(
@@ -284,7 +284,7 @@ fn clone_reports_or_includes_uncommitted_changes_and_leaves_the_source_unchanged
 
     let cloned = repos.clone(true);
     let repo = repos.repo();
-    assert_eq!(before, (picture(&user), git(&user, &["status", "--porcelain"])));
+    assert_eq!(before, (read_tree(&user), git(&user, &["status", "--porcelain"])));
     for (path, content) in [
         ("src/lib.rs", Some("staged\n")),
         ("README.md", Some("changed\n")),

@@ -333,13 +333,13 @@ fn c04_repository_that_points_to_another_repository_is_an_error_and_reveals_noth
         let at = repos.clone(false).at;
         attack(&repo, &secret, &oid);
         assert!(plain_git_reads_the_secret(), "{name}: plain git falls for it");
-        let before = picture(&repos.user());
+        let before = read_tree(&repos.user());
         check_secret_is_not_in_work(&repos, &at);
         assert!(
             read_work(&repos.state, &box_name(), &at, &repo).is_err(),
             "{name}: the attack is an error"
         );
-        assert_eq!(before, picture(&repos.user()));
+        assert_eq!(before, read_tree(&repos.user()));
         fs::remove_dir_all(&repo).unwrap();
     }
 }
@@ -543,7 +543,7 @@ fn c26_state_directory_cannot_be_cloned_and_is_not_part_of_a_clone() {
         cloned.remarks
     );
     assert!(into.join("mine").exists());
-    assert!(picture(&into).iter().all(|(path, _)| !path.ends_with("key")));
+    assert!(read_tree(&into).iter().all(|(path, _)| !path.ends_with("key")));
 }
 
 #[test]
@@ -563,7 +563,7 @@ fn files_that_root_writes_to_a_repository_belong_to_the_owner_of_the_repository(
     write(&repo, "a", "1\n");
     let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
     branch(&at, &work, "belljar/box").unwrap();
-    for (path, _) in picture(&user) {
+    for (path, _) in read_tree(&user) {
         let meta = path.symlink_metadata().unwrap();
         assert_eq!((meta.uid(), meta.gid()), (4711, 4712), "{}", path.display());
     }
