@@ -127,7 +127,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         .map(|report| report.bench)
         .collect();
     if !missed.is_empty() {
-        bail!("first goal not met: {}", missed.join(", "));
+        bail!("these benchmarks do not meet their first goal: {}", missed.join(", "));
     }
     Ok(())
 }

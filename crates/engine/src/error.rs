@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn engine_error_shows_a_cause_that_its_message_contains_only_once() {
+    fn engine_error_does_not_repeat_a_cause_that_its_message_contains() {
         let cause = anyhow::anyhow!("disk full").context("cannot write x: disk full");
         assert_eq!(
             format!("{:#}", EngineError::new(ErrorKind::Broken, cause)),

@@ -100,7 +100,7 @@ pub enum BoxWorkspace {
 }
 
 impl BoxWorkspace {
-    /// Returns the user's directory or repository of the box, or `None` without a workspace.
+    /// Returns the path of the directory or repository that the box works on, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Nothing => None,

@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn template_survives_a_round_trip_and_a_contradiction_is_refused() {
+    fn template_survives_a_round_trip_and_contradicting_options_are_refused() {
         let template = Template {
             mounts: vec![mount("/a:/x:ro")],
             env: vec![var("A=1"), var("B")],

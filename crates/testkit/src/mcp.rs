@@ -150,7 +150,7 @@ impl Mcp {
         let closed = self.inbox.wait(until, |state| state.is_closed.then_some(()));
         assert!(closed.is_some(), "server does not end; stderr: {}", self.stderr.text());
         let status = self.child.0.wait().expect("a child process");
-        self.stderr.wait(until, |_| false);
+        self.stderr.wait_until_closed(until);
         Ended { status, stdout: Vec::new(), stderr: self.stderr.take() }
     }
 }

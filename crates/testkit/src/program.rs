@@ -147,7 +147,7 @@ impl Live {
     /// Waits until the standard output of the program contains `text`.
     #[track_caller]
     pub fn wait_for_output(&self, text: &str) {
-        let found = self.stdout.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
+        let found = self.stdout.wait_for(self.until, text);
         assert!(found, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
     }
 
@@ -155,7 +155,7 @@ impl Live {
     /// far.
     #[track_caller]
     pub fn wait_for_error_output(&self, text: &str) -> String {
-        let found = self.stderr.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
+        let found = self.stderr.wait_for(self.until, text);
         assert!(found, "no {text:?} in {:?}, {:?}", self.stderr.text(), self.stdout.text());
         self.stderr.text()
     }
@@ -185,7 +185,7 @@ impl Live {
             panic!("program does not end within {DEADLINE:?}; stdout: {out:?}, stderr: {err:?}");
         }
         let status = self.child.0.wait().expect("a child process");
-        let closed = |stream: &Collected| stream.wait(self.until, |_| false);
+        let closed = |stream: &Collected| stream.wait_until_closed(self.until);
         if let (true, true) = (closed(&self.stdout), closed(&self.stderr)) {
             if let Some(writer) = self.writer.take() {
                 writer.join().expect("the writer does not panic");
@@ -291,17 +291,30 @@ impl Collected {
         collected
     }
 
-    /// Waits until the collected bytes satisfy `enough` or the pipe is closed. Returns false at the
-    /// deadline.
-    pub(crate) fn wait(&self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
+    /// Waits for a text. Returns false if the pipe is closed without it, or at the deadline.
+    pub(crate) fn wait_for(&self, until: Instant, text: &str) -> bool {
+        let is_decided = |bytes: &[u8], closed| {
+            let found = contains(bytes, text.as_bytes());
+            (found || closed).then_some(found)
+        };
+        self.wait(until, is_decided).unwrap_or(false)
+    }
+
+    /// Waits until the pipe is closed. Returns false at the deadline.
+    pub(crate) fn wait_until_closed(&self, until: Instant) -> bool {
+        self.wait(until, |_, closed| closed.then_some(())).is_some()
+    }
+
+    /// Waits until `decide` returns a value for the collected bytes and whether the pipe is closed.
+    fn wait<T>(&self, until: Instant, decide: impl Fn(&[u8], bool) -> Option<T>) -> Option<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if enough(&state.0) || state.1 {
-                return true;
+            if let Some(decision) = decide(&state.0, state.1) {
+                return Some(decision);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
-                return false;
+                return None;
             }
             let waited = self.changed.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -326,5 +339,19 @@ impl std::fmt::Display for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let words: Vec<OsString> = self.command.get_args().map(OsStr::to_owned).collect();
         write!(f, "{:?} {words:?}", self.command.get_program())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_for_output_finds_a_text_only_if_the_program_wrote_it() {
+        let until = Instant::now() + Duration::from_secs(60);
+        let output = Collected::read(&b"one two"[..]);
+        assert!(output.wait_for(until, "two"));
+        assert!(!output.wait_for(until, "three"), "the text is missing, and the pipe is closed");
+        assert!(output.wait_until_closed(until));
     }
 }

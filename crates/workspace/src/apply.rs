@@ -100,7 +100,7 @@ pub enum ApplyError {
     DamagedLog { line: usize, source: serde_json::Error },
     #[error("cannot write apply.log of the run")]
     WriteLog { source: io::Error },
-    #[error("cannot open the trash of the run")]
+    #[error("cannot open the directory that keeps the replaced files of the run")]
     OpenTrash { source: io::Error },
     #[error("cannot remove the temporary files of an interrupted apply at {path:?}")]
     Recover { path: RelPath, source: io::Error },

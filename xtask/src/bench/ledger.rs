@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_fails_if_the_result_has_no_such_number() {
+    fn number_fails_for_a_missing_or_non_numeric_field() {
         let result = parse("{\"seconds\":0.5,\"log\":\"x\"}\n").unwrap();
         assert_eq!(number(&result, "seconds").unwrap(), 0.5);
         assert!(number(&result, "log").is_err());

@@ -58,7 +58,8 @@ impl<'a> TestServer<'a> {
         dist::build(&["--package", "belljar-testkit", "--example", PROGRAM])?;
         let program = dist::output_dir()?.join("examples").join(PROGRAM);
         // Copy the client into the workspace, because a box cannot read the target directory.
-        std::fs::copy(&program, lab.workspace.join(PROGRAM)).context("cannot copy the client")?;
+        std::fs::copy(&program, lab.workspace.join(PROGRAM))
+            .context("cannot copy the benchmark client into the workspace")?;
         let dir = lab.scratch.join(format!("net-{}", lab.unique_number()));
         std::fs::create_dir_all(&dir)?;
         let mut command = as_from_a_shell(&program);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn first_goal_is_met_only_if_every_row_listed_in_also_meets_it() {
+    fn report_meets_its_goal_only_if_all_required_rows_meet_it() {
         let mut report = report(Ok(vec![10.0]));
         report.rows.push(Row { name: "deep", samples: Ok(vec![16.0]) });
         assert!(report.first_goal_met(), "a row outside of `also` does not count");

@@ -79,7 +79,7 @@ impl Snapshot {
         }
     }
 
-    /// Checks the list of keys and the signing key; the head is checked with the log.
+    /// Checks the list of public keys and the signing key of the ledger.
     pub(super) fn check(
         &self,
         paths: &LedgerPaths,

@@ -209,7 +209,7 @@ fn c06_c22_seal_marks_new_executables_and_drops_setuid_bits() {
 }
 
 #[test]
-fn c10_seal_marks_links_out_of_the_workspace() {
+fn c10_seal_flags_symlinks_that_lead_out_of_the_workspace() {
     let changes = check(
         "mkdir d",
         "ln -s /etc/passwd a; ln -s ../.. b; ln -s .. d/c; ln -s ../.. d/e; ln -s d f",
