@@ -93,7 +93,7 @@ fn report(table: Vec<(Route, Result<Samples, String>)>) -> Report {
             if added > ADDED.0 { failures.push(text) } else { notes.push(text) }
         }
         None => {
-            failures.push("cannot measure the time added to a request: a route failed".to_owned())
+            failures.push("cannot measure the time added to a request: a route failed".to_owned());
         }
     }
     let rows = table

@@ -1,6 +1,7 @@
 //! The terminal picture of the README: its text is the output of the real commands.
 //!
-//! To draw the picture again, run the test with `BELLJAR_DRAW=1`.
+//! If the picture is outdated, the test fails and writes a new picture to the directory for temporary files of
+//! tests, from where it can be copied to `docs/terminal.svg`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -47,11 +48,13 @@ fn readme_picture_shows_the_output_of_the_real_commands() {
     }
     let drawn = svg(&lines);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/terminal.svg");
-    if std::env::var_os("BELLJAR_DRAW").is_some() {
-        fs::write(&file, &drawn).unwrap();
-    }
     let expected = fs::read_to_string(&file).unwrap();
-    assert_eq!(drawn, expected, "docs/terminal.svg is outdated; run this test with BELLJAR_DRAW=1");
+    let current = Path::new(env!("CARGO_TARGET_TMPDIR")).join("terminal.svg");
+    if drawn != expected {
+        fs::write(&current, &drawn).ok(); // the assertion reports the difference in any case
+    }
+    let current = current.display();
+    assert_eq!(drawn, expected, "docs/terminal.svg is outdated; replace it by {current}");
 }
 
 /// Replaces the random run id by a fixed one.

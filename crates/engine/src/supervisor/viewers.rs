@@ -216,7 +216,7 @@ impl ScreenFeed {
                 }
                 QueueItem::ScreenExited(_) => {} // an earlier screen process, which was already replaced
                 item @ (QueueItem::Output(_) | QueueItem::Message(_)) => {
-                    self.send_item(screen, item)?
+                    self.send_item(screen, item)?;
                 }
             }
         }

@@ -87,7 +87,7 @@ async fn http(
     print::note(&format!("serving MCP at {scheme}://{address}/mcp"));
     match made {
         Some(token) => {
-            print::note(&format!("the new token, which is shown only once: {}", token.expose()))
+            print::note(&format!("the new token, which is shown only once: {}", token.expose()));
         }
         None => print::note(&format!("clients must send the token from {}", file.display())),
     }

@@ -101,7 +101,7 @@ impl Page {
         match action {
             Action::Up => self.selected = self.selected.saturating_sub(1),
             Action::Down => {
-                self.selected = (self.selected + 1).min(self.rows.len().saturating_sub(1))
+                self.selected = (self.selected + 1).min(self.rows.len().saturating_sub(1));
             }
             Action::Help => self.shows_help = true,
             Action::Run { .. } | Action::Ask { .. } if self.rows.is_empty() => {
