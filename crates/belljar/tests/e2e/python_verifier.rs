@@ -576,13 +576,13 @@ fn python_verifier_reports_the_damage_and_its_position() {
         let dirs = [home.join("ledger"), home.join("anchor")];
         ledger.lab.program("python3").arg(write_script(&ledger.lab)).args(dirs)
     };
-    let sound = verify(&ledger.lab.state()).arg("--deep").run().expect(0);
-    assert!(sound.starts_with("sound: events "), "{sound}");
+    let intact = verify(&ledger.lab.state()).arg("--deep").run().expect(0);
+    assert!(intact.starts_with("intact: events "), "{intact}");
     let damaged = verify(&home).run().expect(1);
     assert!(damaged.starts_with("damage: events.log byte 64: "), "{damaged}");
     assert!(damaged.contains("\ndamaged: "), "{damaged}");
-    verify(&ledger.lab.dir().join("nowhere")).run().fails_with(2, "there is no ledger to verify");
+    verify(&ledger.lab.dir().join("nowhere")).run().fails_with(2, "no ledger to verify");
     verify(&home).args(["--key", "none"]).run().fails_with(2, "--key: ");
     let help = ledger.lab.program("python3").arg(write_script(&ledger.lab)).arg("--help").succeed();
-    assert!(help.contains("exit status: 0 sound, 1 damage, 2 wrong usage"), "{help}");
+    assert!(help.contains("exit status: 0 intact, 1 damaged, 2 wrong usage"), "{help}");
 }
