@@ -97,7 +97,7 @@ fn files_of_a_service_are_relative_to_the_configuration_and_limited_in_size() {
     assert!(client.module.is_ascii() || RUNTIME.contains('…'));
     fs::write(dir.path().join("a.json"), "openapi: 3.0.0").unwrap();
     let message = read(text).unwrap_err().to_string();
-    assert!(message.contains("a.json: looks like YAML"), "{message}");
+    assert!(message.contains("a.json of api `a`: looks like YAML"), "{message}");
     fs::write(dir.path().join("a.json"), petstore(1).to_string()).unwrap();
     fs::write(dir.path().join("a.d.ts"), vec![b'x'; MAX_TYPES + 1]).unwrap();
     assert!(matches!(read(text), Err(ServiceError::TooLong { .. })));
