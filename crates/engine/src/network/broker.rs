@@ -186,7 +186,7 @@ impl Broker {
         self.control.clone()
     }
 
-    /// Asks the broker to exit, because the box ended, and kills it after [`SHUTDOWN_TIMEOUT`].
+    /// Asks the broker to exit, because the box ended, and kills it after `SHUTDOWN_TIMEOUT`.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         tracing::debug!(pid = self.process.pid, "broker is asked to exit");
