@@ -91,17 +91,17 @@ impl LockFile {
             sender.send(taken.map(|()| LedgerLock(lock))).ok();
         });
         waiting.map_err(doing("wait for the lock of the ledger"))?;
-        let mut change = (self.last_change(), Instant::now());
+        let mut stall = Stall::new(self.last_change(), Instant::now());
         loop {
-            let rest = self.timeout.saturating_sub(change.1.elapsed());
+            let rest = self.timeout.saturating_sub(stall.duration(Instant::now()));
             match receiver.recv_timeout(rest.min(Duration::from_secs(1))) {
                 Ok(taken) => return taken.map_err(doing("lock the ledger")),
                 Err(RecvTimeoutError::Disconnected) => return Err(RecordError::Broken),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.last_change() != change.0 {
-                change = (self.last_change(), Instant::now());
-            } else if change.1.elapsed() >= self.timeout {
+            let now = Instant::now();
+            stall.observe(self.last_change(), now);
+            if stall.duration(now) >= self.timeout {
                 let busy = self.busy();
                 // The thread still waits on the old descriptors, and would lock this process out.
                 self.reopen()?;
@@ -128,6 +128,30 @@ impl LockFile {
         let name = String::from_utf8_lossy(name.get(..count).unwrap_or_default());
         let holder = format!("pid {}", name.trim());
         RecordError::Busy { holder, seconds: self.timeout.as_secs() }
+    }
+}
+
+/// The time for which a lock did not change hands.
+#[derive(Debug)]
+struct Stall {
+    last_change: Option<SystemTime>,
+    since: Instant,
+}
+
+impl Stall {
+    const fn new(last_change: Option<SystemTime>, now: Instant) -> Self {
+        Self { last_change, since: now }
+    }
+
+    /// Starts the time anew if the lock changed hands since the last observation.
+    fn observe(&mut self, last_change: Option<SystemTime>, now: Instant) {
+        if self.last_change != last_change {
+            *self = Self::new(last_change, now);
+        }
+    }
+
+    fn duration(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
     }
 }
 
@@ -166,4 +190,61 @@ fn open(path: &Path) -> io::Result<File> {
 pub(super) fn is_file_at(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
     (open.dev(), open.ino()) == (there.dev(), there.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn locks(home: &TempDir) -> [LockFile; 2] {
+        let paths = LedgerPaths::under(home.path());
+        std::fs::create_dir_all(paths.ledger()).unwrap();
+        [LockFile::open(&paths).unwrap(), LockFile::open(&paths).unwrap()]
+    }
+
+    #[test]
+    fn h04_timeout_starts_anew_whenever_the_lock_changes_hands() {
+        let began = Instant::now();
+        let second = |number| began + Duration::from_secs(number);
+        let change = |number| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(number));
+        let mut stall = Stall::new(change(1), began);
+        stall.observe(change(1), second(20));
+        assert_eq!(stall.duration(second(20)), Duration::from_secs(20));
+        stall.observe(change(2), second(29));
+        assert_eq!(stall.duration(second(40)), Duration::from_secs(11));
+        stall.observe(change(2), second(60));
+        assert_eq!(stall.duration(second(60)), Duration::from_secs(31));
+    }
+
+    /// A writer that releases the lock and takes it again at once must let a waiting writer go first.
+    #[test]
+    fn h04_writer_does_not_take_the_lock_again_before_a_waiting_writer() {
+        let home = TempDir::new().unwrap();
+        let [mut busy, mut other] = locks(&home);
+        let queue = open(&busy.paths.queue).unwrap();
+        let had_turn = Arc::new(AtomicBool::new(false));
+        let held = busy.take().unwrap();
+        let waiter = thread::spawn({
+            let had_turn = Arc::clone(&had_turn);
+            move || {
+                // `take` would first hold the lock of the queue for a moment, without waiting.
+                let _held = other.wait().unwrap();
+                had_turn.store(true, Ordering::Release);
+            }
+        });
+        // The waiter holds the lock of the queue from when it waits until it has its turn.
+        while try_flock(&queue).unwrap() {
+            unlock(&queue);
+            thread::yield_now();
+        }
+        assert!(!had_turn.load(Ordering::Acquire), "control: the lock is still held");
+        drop(held);
+        drop(busy.take().unwrap());
+        assert!(had_turn.load(Ordering::Acquire));
+        waiter.join().unwrap();
+    }
 }

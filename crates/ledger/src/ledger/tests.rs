@@ -7,13 +7,11 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 use tempfile::TempDir;
 
-use super::lock::LockFile;
 use super::*;
 use crate::entry::{Entry, Moment};
 use crate::event::{RunExec, RunLimit};
@@ -79,48 +77,6 @@ fn h04_record_reports_the_holder_when_a_stopped_process_keeps_the_lock() {
     let receipt = ledger.record(exec("/bin/early")).unwrap();
     assert_eq!((receipt.index(), receipt.sequence()), (2, 2));
     assert!(verify(&paths, VerifyOptions::default()).unwrap().findings.is_empty());
-}
-
-/// Sixteen writers need longer for all their turns than one of them waits for the lock.
-#[test]
-fn h04_writers_wait_in_turn_as_long_as_the_lock_changes_hands() {
-    let home = TempDir::new().unwrap();
-    let paths = LedgerPaths::under(home.path());
-    drop(Ledger::open(&paths).unwrap());
-    thread::scope(|scope| {
-        for _ in 0..16 {
-            let mut lock = LockFile::open(&paths).unwrap();
-            lock.timeout = Duration::from_secs(2);
-            scope.spawn(move || {
-                let held = lock.take().unwrap();
-                thread::sleep(Duration::from_millis(200));
-                drop(held);
-            });
-        }
-    });
-}
-
-/// A writer that takes the lock again at once must let a writer that waits go first.
-#[test]
-fn h04_busy_writer_does_not_starve_another_writer() {
-    const TURNS: usize = 100;
-    let home = TempDir::new().unwrap();
-    let paths = LedgerPaths::under(home.path());
-    drop(Ledger::open(&paths).unwrap());
-    let (mut busy, mut other) = (LockFile::open(&paths).unwrap(), LockFile::open(&paths).unwrap());
-    let first = busy.take().unwrap();
-    let waiter = thread::spawn(move || drop(other.take().unwrap()));
-    drop(first);
-    for _ in 0..TURNS {
-        let held = busy.take().unwrap();
-        thread::sleep(Duration::from_millis(5));
-        drop(held);
-        if waiter.is_finished() {
-            break;
-        }
-    }
-    assert!(waiter.is_finished(), "the other writer got no turn in {TURNS} turns");
-    waiter.join().unwrap();
 }
 
 /// Records an event after an event of the year 2100: the order stays that of the indexes, without
