@@ -100,8 +100,8 @@ impl Lab {
         self.belljar(["run", "--json"]).args(options).args(["--", "bash", "-c", script])
     }
 
-    /// Returns a command for any program, with the environment variables of this test. `$BELLJAR`
-    /// is the binary under test.
+    /// Returns a command for any program, with the environment variables of this test. The variable
+    /// `BELLJAR` has the path of the binary under test.
     pub fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Program {
         let program = Program::new(program)
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

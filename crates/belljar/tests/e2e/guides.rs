@@ -10,8 +10,8 @@ use std::os::unix::fs::symlink;
 use belljar_testkit::{Authority, Lab, Model, Upstream};
 use serde_json::json;
 
-use crate::lab;
 use crate::mcp::installed;
+use crate::{bin_dir, lab};
 
 /// The address of the server in the texts of the guides.
 const SERVER: &str = "127.0.0.1:8443";
@@ -75,11 +75,7 @@ fn execute(lab: &Lab, guide: &str) -> usize {
     let authority = Authority::new();
     let upstream = Upstream::echo(&authority, &["api.corp.example"]);
     fs::write(lab.home().join("corp.pem"), authority.pem()).unwrap();
-    let bin = lab.dir().join("bin");
-    fs::create_dir_all(&bin).unwrap();
-    let belljar = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
-    symlink(belljar, bin.join("belljar")).unwrap();
-    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin_dir(lab).display());
     let (mut count, mut blocks) = (0, blocks(guide).into_iter().peekable());
     while let Some(block) = blocks.next() {
         match block {

@@ -1,9 +1,10 @@
 //! End-to-end tests of the `belljar` binary: real programs work in a box, limits are enforced, and no
 //! process, file or mount is left behind. Attacks by hostile programs are in `belljar-attacks`.
 //!
-//! `BELLJAR_BIN` selects another binary. `BELLJAR_TEST_ROOT` selects the parent directory of the labs.
+//! `BELLJAR_BIN` selects another binary. `BELLJAR_TEST_ROOT` selects the directory in which
+//! each test creates its temporary directory.
 //! The same tests run as root and as a plain user, because a box is built differently for the two.
-//! `BELLJAR_TEST_LOGS` names a directory to which all processes of the labs write logs at level trace.
+//! `BELLJAR_TEST_LOGS` names a directory to which all processes of the tests write logs at level trace.
 
 #![forbid(unsafe_code)]
 
@@ -63,6 +64,16 @@ mod state_0_1;
 mod terminal;
 
 /// Creates a temporary home, project and state directory for one test.
+/// Creates a directory for `PATH` that contains the binary under test under the name `belljar`.
+#[cfg(test)]
+fn bin_dir(lab: &belljar_testkit::Lab) -> std::path::PathBuf {
+    let bin = lab.dir().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let binary = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
+    std::os::unix::fs::symlink(binary, bin.join("belljar")).unwrap();
+    bin
+}
+
 #[cfg(test)]
 fn lab() -> belljar_testkit::Lab {
     belljar_testkit::Lab::new(belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar")))

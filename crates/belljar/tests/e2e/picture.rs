@@ -5,12 +5,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use belljar_testkit::belljar;
-
-use crate::lab;
+use crate::{bin_dir, lab};
 
 /// The commands of the picture, in order.
 const COMMANDS: [&str; 6] = [
@@ -28,10 +25,7 @@ const MARGIN: usize = 16;
 #[test]
 fn readme_picture_shows_the_output_of_the_real_commands() {
     let lab = lab();
-    let bin = lab.dir().join("bin");
-    fs::create_dir(&bin).unwrap();
-    symlink(belljar(env!("CARGO_BIN_EXE_belljar")), bin.join("belljar")).unwrap();
-    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin_dir(&lab).display());
     lab.write("src/main.rs", "fn main() {}\n");
     lab.write("notes.txt", "hello\n");
     let identity = "-c user.name=Ada -c user.email=ada@example.com";

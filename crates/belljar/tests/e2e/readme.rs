@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use belljar_testkit::{Mcp, belljar};
+use belljar_testkit::Mcp;
 use serde_json::Value;
 
-use crate::lab;
+use crate::{bin_dir, lab};
 
 /// Returns the first code block of a language after a heading.
 fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
@@ -24,11 +24,7 @@ fn readme_mcp_settings_start_a_server_that_runs_programs() {
     let args = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     // The command is found by its name alone, as after `cargo install`.
     let lab = lab();
-    let bin = lab.dir().join("bin");
-    std::fs::create_dir(&bin).unwrap();
-    std::os::unix::fs::symlink(belljar(env!("CARGO_BIN_EXE_belljar")), bin.join("belljar"))
-        .unwrap();
-    let client = Mcp::start(lab.program(bin.join(command)).args(args));
+    let client = Mcp::start(lab.program(bin_dir(&lab).join(command)).args(args));
     let answer = client.run("const n: number = 6 * 7; n");
     assert_eq!(answer["result"], 42, "{answer}");
     client.end();
