@@ -33,7 +33,7 @@ pub fn default_branch(name: &BoxName) -> String {
 /// Call [`super::save_work`] first. A branch that is checked out, or that would lose a commit, is refused.
 pub fn branch(at: &RepoAt, work: &Work, name: &str) -> Result<(), EngineError> {
     let git =
-        work.incoming.user_git(&at.git_dir).owned_like(&at.git_dir).kind(ErrorKind::Broken)?;
+        work.incoming.user_git(&at.git_dir).run_as_owner_of(&at.git_dir).kind(ErrorKind::Broken)?;
     let full = format!("refs/heads/{name}");
     let is_valid =
         !name.starts_with('-') && name != "HEAD" && git.succeeds(&["check-ref-format", &full]);

@@ -140,7 +140,7 @@ impl Git {
     }
 
     /// Runs git as the owner of `dir` if this process is root, so that new files there do not belong to root.
-    pub(super) fn owned_like(mut self, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) fn run_as_owner_of(mut self, dir: &Path) -> anyhow::Result<Self> {
         let meta = dir
             .metadata()
             .with_context(|| format!("cannot read the owner of {}", dir.display()))?;

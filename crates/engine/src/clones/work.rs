@@ -87,7 +87,7 @@ pub fn save_work(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineE
     }
     let save = || {
         let combined = work.incoming.combined_git(&at.git_dir);
-        let user = work.incoming.user_git(&at.git_dir).limited().owned_like(&at.git_dir)?;
+        let user = work.incoming.user_git(&at.git_dir).limited().run_as_owner_of(&at.git_dir)?;
         if !has_commit(&user, &work.tip) {
             let mut revisions = vec![work.tip.clone()];
             revisions.extend(

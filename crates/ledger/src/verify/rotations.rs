@@ -1,4 +1,4 @@
-//! Follows the signing key through its rotations.
+//! Checks that each signing key of the ledger is endorsed by the key before it.
 
 use super::finding::{Code, Findings, Location};
 use crate::anchor::endorsed;

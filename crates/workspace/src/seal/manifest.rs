@@ -23,7 +23,7 @@ pub enum LoadError {
 }
 
 impl Changes {
-    /// Loads the changes that an earlier seal stored, if any.
+    /// Loads the list of changes that the end of the run stored, if there is one.
     pub fn load(layers: &Layers) -> Result<Option<Self>, LoadError> {
         read(layers, CHANGES)
     }
