@@ -5,6 +5,7 @@
 //! attached clients (viewers). It draws every screen from its own character cells. No escape sequence of
 //! the box reaches a viewer.
 
+mod allowed;
 mod buffer;
 pub mod guard;
 pub mod protocol;

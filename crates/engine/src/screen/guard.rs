@@ -1,209 +1,216 @@
 //! Filters the terminal output of a box before it reaches the operator's terminal.
 //!
-//! Programs need colours, cursors and titles. They do not need to write to the clipboard, to send queries
-//! whose replies the terminal types as input, or to send strings that only some terminals understand. The
-//! guard drops those escape sequences. All other bytes pass unchanged.
+//! Programs need colours, cursors and titles. They do not need to write to the clipboard, to print, to read
+//! the screen, or to make the terminal type text. The guard parses the output as a terminal does and writes
+//! it anew: text as complete UTF-8 characters, and each escape sequence that [`super::allowed`] names, with
+//! its parameters as decimal numbers. Everything else is dropped.
+//!
+//! **Invariant:** the output is a series of complete characters and complete, allowed escape sequences. So a
+//! terminal never interprets a byte in another state than the guard does.
 //!
 //! ```text
 //! Ground ─ESC─▶ Escape ─[─▶ Csi ─final─▶ Ground
-//!                  └─] P X ^ _─▶ String ─BEL, ESC \─▶ Ground
+//!                  ├─]─▶ Osc ─BEL, ESC \─▶ Ground
+//!                  └─P X ^ _ k─▶ Dropped ─BEL, ESC \─▶ Ground
 //! ```
+//!
+//! As in ECMA-48 terminals, `ESC` begins a new sequence in every state, CAN and SUB cancel the current one,
+//! and other control characters act at once and do not change the state.
+
+use super::allowed::{self, ControlSequence};
 
 /// Removes harmful escape sequences from one output stream. A sequence may be split between two chunks.
 #[derive(Debug, Default)]
 pub struct Guard {
     state: GuardState,
-    /// The escape sequence so far, which is held back until it is known to be harmless.
+    /// The bytes of the current character or escape sequence, without `ESC` and the introducer.
     held: Vec<u8>,
-    /// The number of continuation bytes that complete the current UTF-8 character.
-    awaited: u8,
 }
 
 /// The position of a [`Guard`] in the syntax of escape sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum GuardState {
-    /// Outside of any escape sequence.
+    /// Outside of any escape sequence. `held` has the beginning of a UTF-8 character.
     #[default]
     Ground,
-    /// After the first byte of a C1 control character in UTF-8.
-    C1,
-    /// After `ESC`.
+    /// After `ESC`. `held` has the intermediate bytes.
     Escape,
-    /// After `ESC %`, which selects another character set than UTF-8.
-    Charset,
-    /// Inside of a control sequence, after `ESC [`.
+    /// Inside of a control sequence, after `ESC [`. `held` has the bytes of its body.
     Csi,
-    /// Inside of an operating system command, after `ESC ]`. Its number decides whether it passes.
+    /// Inside of an operating system command, after `ESC ]`. `held` has its text.
     Osc,
     /// After `ESC` inside of an operating system command.
     OscEscape,
+    /// Inside of a control sequence that is dropped.
+    DroppedCsi,
     /// Inside of a string that is dropped.
     Dropped,
-    /// After `ESC` inside of a string that is dropped.
-    DroppedEscape,
 }
 
 const ESC: u8 = 0x1b;
 const BEL: u8 = 0x07;
-/// The control character ENQ, to which some terminals reply.
-const ENQUIRY: u8 = 0x05;
+const DELETE: u8 = 0x7f;
 /// The control characters that cancel an escape sequence.
 const CANCEL: [u8; 2] = [0x18, 0x1a];
-/// The first UTF-8 byte of U+0080 to U+009F, which some terminals treat as 8-bit control characters.
-const C1_LEAD: u8 = 0xc2;
 /// The maximum length of an escape sequence that is held back. Longer sequences are dropped.
 const MAX_HELD: usize = 4096;
-
-/// The numbers of operating system commands that only change the display: title, colours, working
-/// directory, links, shell marks. The clipboard (52), fonts (50) and vendor commands are not among them.
-const HARMLESS_OSC: [&[u8]; 14] = [
-    b"0", b"1", b"2", b"4", b"7", b"8", b"10", b"11", b"12", b"104", b"110", b"111", b"112", b"133",
-];
+/// The text that replaces an invalid UTF-8 sequence.
+const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
 impl Guard {
     /// Appends the bytes of `chunk` that may reach the terminal to `out`.
-    pub fn pass(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
-        for byte in chunk {
+    pub fn pass(&mut self, mut chunk: &[u8], out: &mut Vec<u8>) {
+        while let Some((byte, rest)) = chunk.split_first() {
+            if self.state == GuardState::Ground && self.held.is_empty() {
+                let is_plain = |byte: &u8| matches!(byte, b' '..=b'~');
+                let plain = chunk.iter().take_while(|byte| is_plain(byte)).count();
+                let (text, after) = chunk.split_at(plain);
+                if !text.is_empty() {
+                    out.extend_from_slice(text);
+                    chunk = after;
+                    continue;
+                }
+            }
             self.step(*byte, out);
+            chunk = rest;
         }
     }
 
     /// Processes one byte of the stream.
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
-        if CANCEL.contains(&byte) && self.state != GuardState::Ground {
-            self.drop_held(GuardState::Ground);
-            return;
-        }
-        match self.state {
-            GuardState::Ground => match byte {
-                ESC => self.hold(byte, GuardState::Escape),
-                C1_LEAD => self.hold(byte, GuardState::C1),
-                ENQUIRY => {}
-                // Some terminals treat this byte as an 8-bit control character.
-                0x80..=0x9f if self.awaited == 0 => {}
-                _ => {
-                    self.awaited = awaited_after(byte, self.awaited);
+        match (self.state, byte) {
+            (GuardState::Ground, _) if !self.held.is_empty() => self.continue_character(byte, out),
+            (GuardState::Osc, ESC) => self.state = GuardState::OscEscape,
+            (_, ESC) => self.enter(GuardState::Escape),
+            (GuardState::Osc, BEL) => self.finish_osc(b"\x07", out),
+            (GuardState::Dropped, BEL) => self.enter(GuardState::Ground),
+            (_, byte) if CANCEL.contains(&byte) => self.enter(GuardState::Ground),
+            // Terminals ignore control characters in strings.
+            (GuardState::Osc | GuardState::OscEscape | GuardState::Dropped, 0..=0x1f | DELETE) => {}
+            (_, 0..=0x1f | DELETE) => {
+                if allowed::control(byte) {
                     out.push(byte);
                 }
-            },
-            GuardState::C1 => match byte {
-                0x80..=0x9f => self.drop_held(GuardState::Ground),
-                0xa0..=0xbf => self.release(byte, out),
-                _ => self.drop_and_step(byte, out), // an incomplete UTF-8 sequence
-            },
-            GuardState::Escape => match byte {
-                b'[' => self.hold(byte, GuardState::Csi),
-                b']' => self.hold(byte, GuardState::Osc),
-                b'P' | b'X' | b'^' | b'_' => self.drop_held(GuardState::Dropped),
-                ESC => self.drop_held(GuardState::Ground),
-                b'Z' => self.drop_held(GuardState::Ground), // a query for the terminal's type
-                b'%' => self.drop_held(GuardState::Charset),
-                0x80.. => self.drop_and_step(byte, out),
-                _ => self.release(byte, out),
-            },
-            GuardState::Charset => self.drop_held(GuardState::Ground),
-            GuardState::Csi => match byte {
-                0x40..=0x7e if self.is_title_query(byte) => self.drop_held(GuardState::Ground),
-                0x40..=0x7e => self.release(byte, out),
-                ESC | 0x80.. => self.drop_and_step(byte, out),
-                _ => self.hold_more(byte),
-            },
-            GuardState::Osc => match byte {
-                BEL => self.finish_osc(&[byte], out),
-                ESC => self.state = GuardState::OscEscape,
-                _ => self.hold_more(byte),
-            },
-            GuardState::OscEscape => match byte {
-                b'\\' => self.finish_osc(b"\x1b\\", out),
-                _ => self.drop_held(GuardState::Ground),
-            },
-            GuardState::Dropped => match byte {
-                BEL => self.state = GuardState::Ground,
-                ESC => self.state = GuardState::DroppedEscape,
-                _ => {}
-            },
-            GuardState::DroppedEscape => {
-                self.state = if byte == b'\\' { GuardState::Ground } else { GuardState::Dropped };
+            }
+            (GuardState::Ground, b' '..=b'~') => out.push(byte),
+            (GuardState::Ground, 0x80..) => self.continue_character(byte, out),
+            (GuardState::OscEscape, b'\\') => self.finish_osc(b"\x1b\\", out),
+            (GuardState::OscEscape, _) => {
+                self.enter(GuardState::Escape);
+                self.step(byte, out);
+            }
+            (GuardState::Osc, _) => self.hold(byte, GuardState::Dropped),
+            (GuardState::Dropped, _) => {}
+            // A character that is not ASCII ends an escape sequence.
+            (GuardState::Escape | GuardState::Csi | GuardState::DroppedCsi, 0x80..) => {
+                self.enter(GuardState::Ground);
+                self.step(byte, out);
+            }
+            (GuardState::Escape, b' '..=b'/') => self.hold(byte, GuardState::Escape),
+            (GuardState::Escape, _) => self.finish_escape(byte, out),
+            (GuardState::Csi, b' '..=b'?') => self.hold(byte, GuardState::DroppedCsi),
+            (GuardState::Csi, _) => self.finish_control_sequence(byte, out),
+            (GuardState::DroppedCsi, b' '..=b'?') => {}
+            (GuardState::DroppedCsi, _) => self.enter(GuardState::Ground),
+        }
+    }
+
+    /// Adds a byte to the current UTF-8 character, and passes the character when it is complete.
+    ///
+    /// The characters U+0080 to U+009F are dropped, because some terminals obey them as 8-bit controls.
+    fn continue_character(&mut self, byte: u8, out: &mut Vec<u8>) {
+        if self.held.is_empty() {
+            match byte {
+                0xc2..=0xf4 => self.held.push(byte),
+                0x80..=0x9f => {} // an 8-bit control in terminals without UTF-8
+                _ => out.extend_from_slice(REPLACEMENT),
+            }
+            return;
+        }
+        self.held.push(byte);
+        match std::str::from_utf8(&self.held) {
+            Ok(text) => {
+                if !text.chars().any(char::is_control) {
+                    out.extend_from_slice(&self.held);
+                }
+                self.held.clear();
+            }
+            Err(error) if error.error_len().is_none() => {} // incomplete so far
+            Err(_) => {
+                // The byte is not a part of the character, so process it as the first one after it.
+                self.held.clear();
+                out.extend_from_slice(REPLACEMENT);
+                self.step(byte, out);
             }
         }
     }
 
-    /// Returns whether a control sequence makes the terminal type the window title (`t` 20, 21), which a
-    /// program can choose. Queries for the cursor position are allowed: editors need them, and the reply
-    /// has no text.
-    fn is_title_query(&self, last: u8) -> bool {
-        let parameters = self.held.get(2..).unwrap_or_default();
-        last == b't' && matches!(parameters.split(|byte| *byte == b';').next(), Some(b"20" | b"21"))
+    /// Processes the final byte of an escape sequence without parameters.
+    fn finish_escape(&mut self, last: u8, out: &mut Vec<u8>) {
+        let next = match (self.held.as_slice(), last) {
+            (b"", b'[') => GuardState::Csi,
+            (b"", b']') => GuardState::Osc,
+            // `ESC k` begins a title in screen and tmux.
+            (b"", b'P' | b'X' | b'^' | b'_' | b'k') => GuardState::Dropped,
+            (between, last) => {
+                if allowed::escape(between, last) {
+                    out.push(ESC);
+                    out.extend_from_slice(between);
+                    out.push(last);
+                }
+                GuardState::Ground
+            }
+        };
+        self.enter(next);
     }
 
-    /// Passes a complete operating system command if it is harmless and not a query, or drops it.
+    /// Passes a complete control sequence if it is allowed, or drops it.
+    fn finish_control_sequence(&mut self, last: u8, out: &mut Vec<u8>) {
+        let sequence = ControlSequence::parse(&self.held, last).and_then(ControlSequence::allowed);
+        if let Some(sequence) = sequence {
+            sequence.write(out);
+        }
+        self.enter(GuardState::Ground);
+    }
+
+    /// Passes a complete operating system command if it is allowed, or drops it.
     fn finish_osc(&mut self, end: &[u8], out: &mut Vec<u8>) {
-        let body = self.held.get(2..).unwrap_or_default();
-        let mut parts = body.split(|byte| *byte == b';');
-        let is_harmless = parts.next().is_some_and(|number| HARMLESS_OSC.contains(&number));
-        let is_text =
-            std::str::from_utf8(body).is_ok_and(|text| !text.chars().any(char::is_control));
-        if is_harmless && is_text && !parts.any(|part| part == b"?") {
-            out.append(&mut self.held);
+        if let Some(text) = std::str::from_utf8(&self.held).ok().and_then(allowed::command) {
+            out.extend_from_slice(b"\x1b]");
+            out.extend_from_slice(text.as_bytes());
             out.extend_from_slice(end);
         }
-        self.drop_held(GuardState::Ground);
-    }
-
-    /// Drops the current escape sequence and processes the byte as the first one after it.
-    fn drop_and_step(&mut self, byte: u8, out: &mut Vec<u8>) {
-        self.drop_held(GuardState::Ground);
-        self.step(byte, out);
-    }
-
-    /// Holds back a byte of an escape sequence and changes the state.
-    fn hold(&mut self, byte: u8, next: GuardState) {
-        self.held.push(byte);
-        self.state = next;
-    }
-
-    /// Holds back a further byte of the current escape sequence. A sequence that is too long is dropped.
-    fn hold_more(&mut self, byte: u8) {
-        if self.held.len() >= MAX_HELD {
-            let next = if self.state == GuardState::Osc {
-                GuardState::Dropped
-            } else {
-                GuardState::Ground
-            };
-            self.drop_held(next);
-        } else {
-            self.held.push(byte);
-        }
+        self.enter(GuardState::Ground);
     }
 
     /// Drops the bytes that are held back and changes the state.
-    fn drop_held(&mut self, next: GuardState) {
+    fn enter(&mut self, next: GuardState) {
         self.held.clear();
         self.state = next;
     }
 
-    /// Passes the current escape sequence with its last byte.
-    fn release(&mut self, byte: u8, out: &mut Vec<u8>) {
-        out.append(&mut self.held);
-        out.push(byte);
-        self.state = GuardState::Ground;
-    }
-}
-
-/// Returns the number of UTF-8 continuation bytes that must follow `byte`.
-fn awaited_after(byte: u8, awaited: u8) -> u8 {
-    match byte {
-        0xc3..=0xdf => 1,
-        0xe0..=0xef => 2,
-        0xf0..=0xf4 => 3,
-        0x80..=0xbf => awaited.saturating_sub(1),
-        _ => 0,
+    /// Holds back a byte of the current sequence. If the sequence is too long, drops it and changes the state.
+    fn hold(&mut self, byte: u8, too_long: GuardState) {
+        if self.held.len() >= MAX_HELD {
+            self.enter(too_long);
+        } else {
+            self.held.push(byte);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Returns the output of a guard for an input.
+    fn filtered(input: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Guard::default().pass(input, &mut out);
+        out
+    }
 
     /// Checks the output of the guard for an input that is split into two chunks at every position.
     #[track_caller]
@@ -223,13 +230,18 @@ mod tests {
 
     #[test]
     fn guard_passes_text_colours_cursor_movement_titles_and_links() {
-        check(b"plain\r\n\ttext", b"plain\r\n\ttext");
-        check(b"\x1b[1;31mred\x1b[0m", b"\x1b[1;31mred\x1b[0m");
-        check(b"\x1b[?1049h\x1b[2J\x1b[6n", b"\x1b[?1049h\x1b[2J\x1b[6n");
-        check(b"\x1b]0;title\x07", b"\x1b]0;title\x07");
-        check(b"\x1b]8;;http://x\x1b\\link", b"\x1b]8;;http://x\x1b\\link");
-        check("žluťoučký – ©".as_bytes(), "žluťoučký – ©".as_bytes());
-        check(b"\x1b7\x1b8\x1b(B", b"\x1b7\x1b8\x1b(B");
+        for unchanged in [
+            &b"plain\r\n\ttext\x07\x08"[..],
+            b"\x1b[1;31mred\x1b[0m\x1b[m\x1b[38;2;1;2;3m\x1b[4:3m\x1b[;H",
+            b"\x1b[?1049h\x1b[2J\x1b[6n\x1b[?25l\x1b[?1006;1000h\x1b[?2026$p",
+            b"\x1b[22;0;0t\x1b[18t\x1b[>4;2m\x1b[>1u\x1b[<u\x1b[c\x1b[>c\x1b[2 q\x1b[!p\x1b[4l",
+            b"\x1b]0;title\x07\x1b]4;1;rgb:ff/00/00\x1b\\\x1b]104\x07\x1b]133;A\x07",
+            b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\",
+            "žluťoučký – © 漢字 🎉\u{a0}".as_bytes(),
+            b"\x1b7\x1b8\x1b(B\x1b)0\x1b=\x1b>\x1bM\x1bc\x0e\x0f",
+        ] {
+            check(unchanged, unchanged);
+        }
     }
 
     #[test]
@@ -238,8 +250,11 @@ mod tests {
         check(b"a\x1b]52;c;ZXZpbA==\x1b\\b", b"ab");
         check(b"a\x1bP$qm\x1b\\b", b"ab");
         check(b"a\x1b_Gpayload\x1b\\b", b"ab");
+        check(b"a\x1bktitle\x1b\\b", b"ab");
         check(b"a\x1b[21tb", b"ab");
         check(b"a\x1b]10;?\x07b", b"ab");
+        check(b"a\x1b]4;1;?\x07b\x1b]7;file:///etc\x07", b"ab");
+        check(b"a\x1b]8;;file:///usr/bin/evil\x07b\x1b]8;;\x07", b"ab\x1b]8;;\x07");
         check(b"a\x05b", b"ab");
         check(b"a\xc2\x9b21tb", b"a21tb");
         check(b"a\x1bZb", b"ab");
@@ -249,15 +264,175 @@ mod tests {
         check(b"\x1b%@\x9d52;c;ZXZpbA==\x07", b"52;c;ZXZpbA==\x07");
         check(b"a\x9d52;c;x\x07", b"a52;c;x\x07");
         check(b"a\x1b]52;c;never ending", b"a");
+        check(b"\x1b[?46h\x1b[5i\x1b[?2l\x1b[?1;46;2;25h\x1b[1*y\x1b[8;9;9t\x1b G", b"\x1b[?1;25h");
+    }
+
+    #[test]
+    fn d18_guard_keeps_its_state_at_control_characters_inside_of_a_sequence() {
+        check(b"a\x1b\0]52;c;ZXZpbA==\x07b", b"ab");
+        check(b"a\x1b\x7f]52;c;ZXZpbA==\x07b", b"ab");
+        check(b"a\x1b\r]52;c;ZXZpbA==\x07b", b"a\rb");
+        check(b"a\x1b]\x005\x7f2;c;ZXZpbA==\x07b", b"ab");
+        check(b"a\x1b]0;\x1b\0]52;c;ZXZpbA==\x07b", b"ab");
+        check(b"a\x1b\0P$qm\x1b\0\\b", b"ab");
+        check(b"a\x1b\x7fPtmux;\x1b\x1b]52;c;ZXZpbA==\x07\x1b\\b", b"ab");
+        check(b"a\x1b\0Zb\x1b\x1bZ", b"ab");
+        check(b"a\x1b\0\x1b]52;c;ZXZpbA==\x07b", b"ab");
+        check(b"\x1b\x18]52;c;ZXZpbA==\x07", b"]52;c;ZXZpbA==\x07");
+        check(b"\x1b[\0003\n1m", b"\n\x1b[31m");
+    }
+
+    #[test]
+    fn d18_guard_compares_parameters_as_numbers() {
+        for query in ["021", "\x0021", "2\x001", "20", "000020;1", "21;", "65557", ":21", "0"] {
+            check(format!("a\x1b[{query}tb").as_bytes(), b"ab");
+        }
+        check(b"a\x1b]052;c;ZXZpbA==\x07b\x1b]+52;c;\x07\x1b] 52;c;\x07", b"ab");
+        check(b"a\x1b]010;?\x07b\x1b]0010;red\x07", b"ab\x1b]10;red\x07");
+        check(b"\x1b[0031m\x1b[018t", b"\x1b[31m\x1b[18t");
+    }
+
+    #[test]
+    fn d18_guard_passes_complete_valid_utf8_only() {
+        check(b"\xe0\x82\x9d52;c;x\x07", "\u{fffd}52;c;x\x07".as_bytes());
+        check(b"\xe2\x9d\x1b]52;c;x\x07.", "\u{fffd}.".as_bytes());
+        check(b"\xe2\x9d", b"");
+        check(b"\xff\xc0\xafx\xf5", "\u{fffd}\u{fffd}\u{fffd}x\u{fffd}".as_bytes());
     }
 
     #[test]
     fn guard_drops_an_endless_escape_sequence_and_bounds_its_memory() {
-        let mut guard = Guard::default();
-        let mut out = Vec::new();
-        guard.pass(b"\x1b]0;", &mut out);
-        guard.pass(&vec![b'x'; 1 << 20], &mut out);
-        assert!(guard.held.len() <= MAX_HELD);
-        assert!(out.is_empty());
+        for begin in [&b"\x1b]0;"[..], b"\x1b[", b"\x1b", b"\x1bP"] {
+            let mut guard = Guard::default();
+            let mut out = Vec::new();
+            guard.pass(begin, &mut out);
+            guard.pass(&vec![b'/'; 1 << 20], &mut out);
+            assert!(guard.held.len() <= MAX_HELD);
+            assert!(out.is_empty());
+        }
+    }
+
+    /// A terminal that checks each of its actions against the allow-list.
+    #[derive(Default)]
+    struct TestTerminal {
+        /// The actions that are not allowed.
+        refused: Vec<String>,
+        /// The characters that were printed.
+        text: String,
+    }
+
+    impl TestTerminal {
+        /// Returns a terminal that has received `bytes` and then the character `.`.
+        fn after(bytes: &[u8]) -> Self {
+            let mut terminal = Self::default();
+            let mut parser = vte::Parser::new();
+            parser.advance(&mut terminal, bytes);
+            parser.advance(&mut terminal, b".");
+            terminal
+        }
+    }
+
+    impl vte::Perform for TestTerminal {
+        fn print(&mut self, character: char) {
+            self.text.push(character);
+        }
+
+        fn execute(&mut self, byte: u8) {
+            if !allowed::control(byte) {
+                self.refused.push(format!("control {byte:#x}"));
+            }
+        }
+
+        fn hook(&mut self, _: &vte::Params, _: &[u8], _: bool, action: char) {
+            self.refused.push(format!("device control string {action}"));
+        }
+
+        fn osc_dispatch(&mut self, parameters: &[&[u8]], _: bool) {
+            let text = String::from_utf8_lossy(&parameters.join(&b';')).into_owned();
+            let is_clipboard = text.trim_start_matches('0').starts_with("52");
+            if is_clipboard || allowed::command(&text).as_ref() != Some(&text) {
+                self.refused.push(format!("command {text}"));
+            }
+        }
+
+        fn csi_dispatch(&mut self, all: &vte::Params, between: &[u8], ignored: bool, last: char) {
+            let parameters: Vec<Vec<u16>> = all.iter().map(<[u16]>::to_vec).collect();
+            let is_title_query = last == 't' && matches!(parameters[0][0], 20 | 21);
+            let numbers = parameters.iter().map(|parameter| {
+                parameter.iter().map(u16::to_string).collect::<Vec<_>>().join(":")
+            });
+            let (prefix, between) = match between {
+                [prefix @ b'<'..=b'?', between @ ..] => (&[*prefix][..], between),
+                between => (&b""[..], between),
+            };
+            let numbers = numbers.collect::<Vec<_>>().join(";");
+            let body = [prefix, numbers.as_bytes(), between].concat();
+            let last = u8::try_from(last).unwrap();
+            let sequence = ControlSequence::parse(&body, last).and_then(ControlSequence::allowed);
+            if ignored || is_title_query || sequence.is_none() {
+                self.refused.push(format!("control sequence {}", body.escape_ascii()));
+            }
+        }
+
+        fn esc_dispatch(&mut self, between: &[u8], ignored: bool, last: u8) {
+            // `ESC \` ends a command, which was judged already.
+            let is_end = between.is_empty() && last == b'\\';
+            if ignored || !is_end && !allowed::escape(between, last) {
+                self.refused.push(format!("escape {} {last:#x}", between.escape_ascii()));
+            }
+        }
+    }
+
+    #[test]
+    fn d18_terminal_of_the_tests_refuses_unfiltered_attacks() {
+        for attack in [
+            &b"\x1b\0]52;c;ZXZpbA==\x07"[..],
+            b"\x1b[021t",
+            b"\x1b[\x0021t",
+            b"\x1bZ",
+            b"\x1bP$qm\x1b\\",
+            b"\x1b[?46h",
+            b"\x05",
+        ] {
+            assert!(!TestTerminal::after(attack).refused.is_empty(), "{}", attack.escape_ascii());
+        }
+    }
+
+    /// Returns a strategy for output of a box: pieces of escape sequences with other bytes between them.
+    fn hostile_output() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            4 => proptest::sample::select(vec![
+                &b"\x1b"[..], b"\x1b]", b"\x1b[", b"\x1bP", b"\x1b\\", b"]", b"[", b"\x07", b"\0", b"\x7f",
+                b"\x18", b"\x1a", b"52;c;x", b"21t", b"20t", b"0;title", b"?", b";", b":", b"0", b"4", b"5i",
+                b"Z", b"c", b"n", b"h", b"m", b"$p", b"P$qm", b"\xc2", b"\x9b", b"\x9d", b"\x9c", b"\xe2",
+                b"\xc2\x9b", "\u{9d}".as_bytes(), "é漢".as_bytes(), b"%", b" G", b"#", b"(", b"\x0e",
+            ]).prop_map(<[u8]>::to_vec),
+            1 => proptest::collection::vec(any::<u8>(), 0..4),
+            1 => "\u{1b}\\[[<=>?]?[0-9:;]{0,6}[ -/]{0,2}[@-~]".prop_map(String::into_bytes),
+            1 => "\u{1b}\\][0-9]{0,3};[ -~]{0,6}\u{7}".prop_map(String::into_bytes),
+        ];
+        proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn d18_terminal_gets_only_allowed_actions_for_any_output_of_a_box(
+            bytes in hostile_output(),
+            split in any::<proptest::sample::Index>(),
+        ) {
+            let out = filtered(&bytes);
+            let mut guard = Guard::default();
+            let mut split_out = Vec::new();
+            let (first, second) = bytes.split_at(split.index(bytes.len() + 1));
+            guard.pass(first, &mut split_out);
+            guard.pass(second, &mut split_out);
+            prop_assert_eq!(&out, &split_out, "chunks do not matter");
+            prop_assert_eq!(&filtered(&out), &out, "all of the output is allowed");
+            let terminal = TestTerminal::after(&out);
+            prop_assert!(terminal.refused.is_empty(), "{:?}", terminal.refused);
+            prop_assert!(terminal.text.ends_with('.'), "the terminal is outside of a sequence");
+        }
     }
 }
