@@ -156,6 +156,8 @@ struct CommitReport {
 struct FileReport {
     path: String,
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    only_in: Option<String>,
     risky: Option<String>,
     denied: Option<String>,
 }
@@ -170,6 +172,7 @@ impl CloneReport {
         let file = |it: &FileChange| FileReport {
             path: display::safe(it.path.as_os_str().as_bytes()).to_string(),
             kind: it.kind.name(),
+            only_in: it.only_in.clone(),
             risky: it.risky.clone(),
             denied: it.denied.clone(),
         };

@@ -1,5 +1,8 @@
 //! Lists the files that the commits of a box change, and marks risky ones as `apply` does (threats C01
 //! to C11).
+//!
+//! Every commit is compared with each of its parents, not only the last commit with the first one: a later
+//! checkout, rebase or bisect on the host writes the files of any of these commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -13,12 +16,14 @@ use serde::Serialize;
 
 use super::git::{Git, MAX_OUTPUT};
 
-/// One file that differs between the first and the last commit of a box's work.
+/// One file that a commit of a box's work changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileChange {
     /// The path in the repository. A hostile box chose it: print it with `display::safe` only.
     pub path: PathBuf,
     pub kind: FileChangeKind,
+    /// The newest commit that changes the file, if the last commit has the file as it was in the first one.
+    pub only_in: Option<String>,
     /// Why a person should review the file, as text; `None` if the file is not risky.
     pub risky: Option<String>,
     /// Which rule of the user forbids this change, as text; `None` if no rule does.
@@ -61,6 +66,8 @@ const MAX_INSPECTED_DIRS: usize = 64;
 
 /// One entry of git's raw diff output.
 struct RawEntry {
+    /// The commit that has the new version of the file.
+    commit: String,
     old_mode: Vec<u8>,
     new_mode: Vec<u8>,
     old: Vec<u8>,
@@ -68,38 +75,74 @@ struct RawEntry {
     path: Vec<u8>,
 }
 
-/// Returns all files that differ between the commits `base` and `tip`.
+/// Returns all files that a commit of `tip` changes that is not in `base`, ordered by path.
+///
+/// A file that is the same in `base` and `tip` is listed too if a commit between them changed it. If several
+/// commits change a file, the newest risky change decides how the file is marked.
 pub(super) fn changed_files(git: &Git, base: &str, tip: &str) -> anyhow::Result<Vec<FileChange>> {
     // A few objects can describe billions of files, and a comparison would hold all of them in memory. So
     // list the files first: the output of the list is limited.
     git.output(&["ls-tree", "-r", "-z", "--name-only", tip])
         .context("cannot list the files in the last commit of the box")?;
     let args = ["diff-tree", "-r", "-z", "--raw", "--full-index", "--no-renames", base, tip, "--"];
-    let entries = parse_raw(
+    let last = parse_raw(
         &git.output(&args).context("cannot compare the first and the last commit of the box")?,
+        tip,
     )?;
+    let between = entries_of_commits(git, base, tip)?;
+    let entries: Vec<&RawEntry> = last.iter().chain(&between).collect();
     let targets = link_targets(git, &entries)?;
-    let bare = bare_repositories(git, tip, &entries)?;
-    let change = |entry: &RawEntry| FileChange {
-        path: PathBuf::from(OsString::from_vec(entry.path.clone())),
-        kind: entry.kind(),
-        risky: risk_of(entry, &targets, &bare),
-        denied: None,
-    };
-    Ok(entries.iter().map(change).collect())
+    let bare = bare_repositories(git, &entries)?;
+    let mut changes: BTreeMap<&[u8], FileChange> = BTreeMap::new();
+    for (index, entry) in entries.into_iter().enumerate() {
+        let risky = risk_of(entry, &targets, &bare);
+        let is_last = index < last.len();
+        let commit = entry.commit.get(..12).unwrap_or(&entry.commit);
+        let change = changes.entry(&entry.path).or_insert_with(|| FileChange {
+            path: PathBuf::from(OsString::from_vec(entry.path.clone())),
+            kind: entry.kind(),
+            only_in: (!is_last).then(|| entry.commit.clone()),
+            risky: None,
+            denied: None,
+        });
+        if change.risky.is_none() {
+            change.risky =
+                risky.map(|why| if is_last { why } else { format!("{why} (in commit {commit})") });
+        }
+    }
+    Ok(changes.into_values().collect())
 }
 
-/// Parses the output of `git diff-tree --raw -z`.
-fn parse_raw(raw: &[u8]) -> anyhow::Result<Vec<RawEntry>> {
+/// Compares each commit of `tip` that is not in `base` with each of its parents, newest commits first.
+fn entries_of_commits(git: &Git, base: &str, tip: &str) -> anyhow::Result<Vec<RawEntry>> {
+    let mut list = vec!["rev-list".to_owned(), tip.to_owned()];
+    if git.query(&["cat-file", "-t", base]).is_some_and(|kind| kind == "commit") {
+        list.push(format!("^{base}"));
+    }
+    let commits = git.output(&list).context("cannot list the commits of the box")?;
+    let mut args = vec!["diff-tree", "--stdin", "-r", "-z", "--raw", "--full-index"];
+    args.extend(["--no-renames", "-m", "--root"]);
+    let raw = git.clone().limited_more().output_with_input(&args, &commits, MAX_OUTPUT);
+    let raw = raw.context("cannot compare the commits of the box with their parents")?;
+    parse_raw(&raw, tip)
+}
+
+/// Parses the output of `git diff-tree --raw -z`. With `--stdin`, the id of a commit precedes its entries.
+fn parse_raw(raw: &[u8], tip: &str) -> anyhow::Result<Vec<RawEntry>> {
     const BAD_DIFF: &str = "cannot parse the output of `git diff-tree`";
+    let mut commit = tip.to_owned();
     let mut fields = raw.split(|byte| *byte == 0);
     let mut entries = Vec::new();
-    while let Some(meta) = fields.next().filter(|meta| !meta.is_empty()) {
-        let mut values = meta.strip_prefix(b":").unwrap_or_default().split(|byte| *byte == b' ');
+    while let Some(field) = fields.next().filter(|field| !field.is_empty()) {
+        let Some(meta) = field.strip_prefix(b":") else {
+            commit = String::from_utf8(field.to_vec()).ok().context(BAD_DIFF)?;
+            continue;
+        };
+        let mut values = meta.split(|byte| *byte == b' ');
         let mut value = || values.next().map(<[u8]>::to_vec).context(BAD_DIFF);
         let (old_mode, new_mode, old, new) = (value()?, value()?, value()?, value()?);
         let path = fields.next().context(BAD_DIFF)?.to_vec();
-        entries.push(RawEntry { old_mode, new_mode, old, new, path });
+        entries.push(RawEntry { commit: commit.clone(), old_mode, new_mode, old, new, path });
     }
     Ok(entries)
 }
@@ -121,7 +164,7 @@ impl RawEntry {
 fn risk_of(
     entry: &RawEntry,
     targets: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    bare: &BTreeSet<Vec<u8>>,
+    bare: &BTreeSet<(String, Vec<u8>)>,
 ) -> Option<String> {
     let path = entry.path.as_slice();
     let is_link = entry.new_mode == SYMLINK_MODE;
@@ -129,7 +172,7 @@ fn risk_of(
     if let Some(rule) = by_name {
         return Some(rule.why.to_owned());
     }
-    if bare.iter().any(|top| is_below(path, top)) {
+    if bare.iter().any(|(commit, top)| *commit == entry.commit && is_below(path, top)) {
         let rule = risky::bare_repository([&b"HEAD"[..], b"objects"]);
         return rule.map(|rule| rule.why.to_owned());
     }
@@ -158,7 +201,7 @@ fn is_below(path: &[u8], top: &[u8]) -> bool {
 /// Reads the targets of new symbolic links, by object id; `None` for a target that is too long.
 fn link_targets(
     git: &Git,
-    entries: &[RawEntry],
+    entries: &[&RawEntry],
 ) -> anyhow::Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>> {
     const BAD_OBJECT: &str = "cannot parse the output of `git cat-file`";
     let links: BTreeSet<&[u8]> = entries
@@ -200,12 +243,11 @@ fn link_targets(
     Ok(targets)
 }
 
-/// Returns the directories with changes that git would treat as bare repositories.
+/// Returns the directories with changes that git would treat as bare repositories, with their commits.
 fn bare_repositories(
     git: &Git,
-    tip: &str,
-    entries: &[RawEntry],
-) -> anyhow::Result<BTreeSet<Vec<u8>>> {
+    entries: &[&RawEntry],
+) -> anyhow::Result<BTreeSet<(String, Vec<u8>)>> {
     let mut suspects = BTreeSet::new();
     for entry in entries.iter().filter(|entry| entry.new_mode != ABSENT_MODE) {
         let mut top = 0;
@@ -215,23 +257,23 @@ fn bare_repositories(
             let is_store = risky::bare_repository([part, b"HEAD"]).is_some();
             if is_head || is_store {
                 let dir = entry.path.get(..top.max(1) - 1).unwrap_or_default();
-                suspects.insert(dir.to_vec());
+                suspects.insert((entry.commit.clone(), dir.to_vec()));
             }
             top += part.len() + 1;
         }
     }
     let mut found = BTreeSet::new();
-    for (index, dir) in suspects.into_iter().enumerate() {
-        if index >= MAX_INSPECTED_DIRS || is_bare(git, tip, &dir)? {
-            found.insert(dir);
+    for (index, (commit, dir)) in suspects.into_iter().enumerate() {
+        if index >= MAX_INSPECTED_DIRS || is_bare(git, &commit, &dir)? {
+            found.insert((commit, dir));
         }
     }
     Ok(found)
 }
 
-/// Checks whether git would treat a directory of the commit `tip` as a bare repository.
-fn is_bare(git: &Git, tip: &str, dir: &[u8]) -> anyhow::Result<bool> {
-    let tree = [format!("{tip}:").into_bytes(), dir.to_vec()].concat();
+/// Checks whether git would treat a directory of a commit as a bare repository.
+fn is_bare(git: &Git, commit: &str, dir: &[u8]) -> anyhow::Result<bool> {
+    let tree = [format!("{commit}:").into_bytes(), dir.to_vec()].concat();
     let tree = OsString::from_vec(tree);
     let args = ["ls-tree", "-z", "--name-only"].map(OsString::from);
     let names = git.output(&[args.as_slice(), &[tree]].concat())?;
@@ -246,6 +288,9 @@ pub(super) fn deny(changes: &mut [FileChange], rule: &dyn Fn(&Path) -> Option<St
             !change.path.as_os_str().as_bytes().is_empty(),
             "git never lists an empty path"
         );
-        change.denied = rule(&change.path);
+        change.denied = rule(&change.path).map(|why| match &change.only_in {
+            Some(commit) => format!("{why} (in commit {})", commit.get(..12).unwrap_or(commit)),
+            None => why,
+        });
     }
 }

@@ -45,8 +45,10 @@ const SETTINGS: [(&str, &str); 22] = [
 
 /// The maximum output of one git command, in bytes. A few objects can describe billions of paths.
 pub(super) const MAX_OUTPUT: u64 = 64 << 20;
-/// The shell command that limits a git process on untrusted objects: KiB of memory, seconds of CPU time.
-const LIMITED_EXEC: &str = r#"ulimit -v 4194304 && ulimit -t 600 && exec "$0" "$@""#;
+/// The maximum memory of a git process on untrusted objects, in KiB.
+const MAX_MEMORY: u32 = 4 << 20;
+/// The shell command that limits the KiB of memory and the seconds of CPU time of a git process.
+const LIMITED_EXEC: &str = r#"ulimit -v "$0" && ulimit -t 600 && exec "$@""#;
 
 /// The git program of the host, with the environment variables that it inherits.
 #[derive(Clone, Debug)]
@@ -77,8 +79,8 @@ pub(super) struct Git {
     settings: Vec<(String, OsString)>,
     /// Whether git reads the global configuration of the user.
     user_config: bool,
-    /// Whether memory and CPU time are limited.
-    limited: bool,
+    /// The maximum memory in KiB, if memory and CPU time are limited.
+    limited: Option<u32>,
     /// The user and group id to run git as, if they differ from those of this process.
     user: Option<(u32, u32)>,
 }
@@ -93,7 +95,7 @@ impl Git {
             vars: Vec::new(),
             settings: Vec::new(),
             user_config: false,
-            limited: false,
+            limited: None,
             user: None,
         }
     }
@@ -135,7 +137,13 @@ impl Git {
 
     /// Limits memory and CPU time of git, for untrusted objects.
     pub(super) fn limited(mut self) -> Self {
-        self.limited = true;
+        self.limited = Some(MAX_MEMORY);
+        self
+    }
+
+    /// Limits memory of git to half of that, for commands that hold the paths of hostile trees in memory.
+    pub(super) fn limited_more(mut self) -> Self {
+        self.limited = Some(MAX_MEMORY / 2);
         self
     }
 
@@ -150,9 +158,9 @@ impl Git {
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = if self.limited {
+        let mut command = if let Some(memory) = self.limited {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", LIMITED_EXEC]).arg(&self.program.path);
+            shell.args(["-c", LIMITED_EXEC, &memory.to_string()]).arg(&self.program.path);
             shell
         } else {
             Command::new(&self.program.path)

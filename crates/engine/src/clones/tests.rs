@@ -192,10 +192,20 @@ fn import_refuses_a_small_pack_that_describes_billions_of_files() {
             (0..10).flat_map(|index| entry(mode, &format!("d{index}"), last)).collect();
         all.push(object(&repo, "tree", &tree));
     }
-    all.push(commit_of(&repo, all.last().unwrap(), &at.base.clone().unwrap()));
-    let oids: Vec<&str> = all.iter().map(String::as_str).collect();
-    let pack = pack(&repo, &oids);
-    assert!(pack.len() < 8192, "the pack is small: {}", pack.len());
-    let refused = import_pack(&bench, &at, all.last().unwrap(), &pack).unwrap_err();
-    assert!(format!("{refused:#}").contains("exceeds the limit"), "{refused:#}");
+    let base = at.base.clone().unwrap();
+    let huge = commit_of(&repo, all.last().unwrap(), &base);
+    // A commit after the huge one has few files again.
+    let restored =
+        commit_of(&repo, &git(&repo, &["rev-parse", &format!("{base}^{{tree}}")]), &huge);
+    for (tip, expected) in [
+        (&huge, "exceeds the limit"),
+        (&restored, "cannot compare the commits of the box with their parents"),
+    ] {
+        let mut oids: Vec<&str> = all.iter().map(String::as_str).collect();
+        oids.extend([huge.as_str(), tip.as_str()]);
+        let pack = pack(&repo, &oids);
+        assert!(pack.len() < 8192, "the pack is small: {}", pack.len());
+        let refused = import_pack(&bench, &at, tip, &pack).unwrap_err();
+        assert!(format!("{refused:#}").contains(expected), "{refused:#}");
+    }
 }

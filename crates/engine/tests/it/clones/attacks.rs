@@ -429,6 +429,48 @@ fn c06_files_that_tools_execute_are_marked_and_not_written_to_the_checkout() {
 }
 
 #[test]
+fn c02_c06_change_that_a_later_commit_restores_is_marked_and_denied() {
+    let repos = Repos::new();
+    repos.write(".husky/pre-commit", "true\n");
+    let base = repos.commit("Add a hook");
+    let at = repos.clone(false).at;
+    let repo = repos.repo();
+    // One change is restored by the next commit, the other is made and restored on a merged branch.
+    write(&repo, ".husky/pre-commit", "evil\n");
+    write(&repo, "private/key", "x\n");
+    write(&repo, "notes.txt", "x\n");
+    let first = commit(&repo, "Work");
+    git(&repo, &["checkout", "-q", "-b", "side"]);
+    write(&repo, ".envrc", "evil\n");
+    commit(&repo, "Side");
+    git(&repo, &["rm", "-q", ".envrc"]);
+    commit(&repo, "Restore the side");
+    git(&repo, &["checkout", "-q", "main"]);
+    git(&repo, &["rm", "-q", "-r", "private"]);
+    write(&repo, ".husky/pre-commit", "true\n");
+    commit(&repo, "Restore");
+    git(&repo, &["merge", "-q", "--no-ff", "-m", "Merge", "side"]);
+    let plain = git(&repo, &["diff", "--name-only", &base, "HEAD"]);
+    assert_eq!(plain, "notes.txt", "control: the last commit shows nothing else");
+
+    let mut work = repos.work(&at).unwrap();
+    work.deny(&|path| path.starts_with("private").then(|| "denied".to_owned()));
+    let file = |path: &str| work.files.iter().find(|file| file.path == Path::new(path)).unwrap();
+    for path in [".husky/pre-commit", ".envrc"] {
+        let (file, all) = (file(path), &work.files);
+        assert!(file.risky.as_ref().is_some_and(|why| why.contains("(in commit ")), "{all:?}");
+        assert!(file.only_in.is_some(), "{all:?}");
+    }
+    assert!(file("private/key").denied.as_ref().is_some_and(|why| why.starts_with("denied (in")));
+    assert_eq!((&file("notes.txt").only_in, &file("notes.txt").risky), (&None, &None));
+    // The host checks out the first commit, as a rebase or bisect does, and finds the changed hook.
+    save_work(&at, &work, &box_name()).unwrap();
+    let user = repos.user();
+    git(&user, &["checkout", "-q", "--detach", &first]);
+    assert_eq!(fs::read_to_string(user.join(".husky/pre-commit")).unwrap(), "evil\n");
+}
+
+#[test]
 fn c10_symbolic_links_out_of_the_workspace_are_marked_and_not_followed() {
     let repos = Repos::new();
     let (secret, _) = secret_repository(&repos);
