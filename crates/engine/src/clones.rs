@@ -7,16 +7,18 @@
 //! ```
 //! **Invariant:** git never runs on the host in a repository that a box could write to. A git process in
 //! a sealed box reads such a repository. Its output is untrusted: the host checks every object before it
-//! reaches the user's repository. In the user's own repository Belljar never starts a hook, filter,
-//! helper or file system monitor.
+//! reaches the user's repository. In the user's own repository git runs with a configuration that Belljar
+//! wrote, see [`mod@view`], so it never starts a hook, filter, helper or file system monitor.
 
 mod branch;
 mod changes;
 mod clone;
 mod git;
 mod incoming;
+mod layout;
 mod reader;
 mod source;
+mod view;
 mod work;
 
 pub use branch::{branch, default_branch};

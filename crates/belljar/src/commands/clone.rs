@@ -36,7 +36,7 @@ pub(crate) fn diff(state: &Scoped, named_box: &NamedBox, args: &DiffArgs) -> Out
     let paths: Vec<&Path> = args.paths.iter().map(Path::new).collect();
     let style = DiffStyle { stat: args.stat, colour: print::colour(), paths: &paths };
     let mut text = if paths.is_empty() { summary(&work) } else { String::new() };
-    text.push_str(&clones::diff(at, &work, style)?);
+    text.push_str(&clones::diff(&work, style)?);
     print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use belljar_model::RepoAt;
 use belljar_model::boxes::BoxName;
 
 use super::git::Git;
+use super::incoming::Incoming;
+use super::view::RepoSettings;
 use super::work::Work;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
@@ -31,9 +32,9 @@ pub fn default_branch(name: &BoxName) -> String {
 /// Creates the branch `name` in the user's repository at the last commit of `work`, or fast-forwards it.
 ///
 /// Call [`super::save_work`] first. A branch that is checked out, or that would lose a commit, is refused.
-pub fn branch(at: &RepoAt, work: &Work, name: &str) -> Result<(), EngineError> {
-    let git =
-        work.incoming.user_git(&at.git_dir).run_as_owner_of(&at.git_dir).kind(ErrorKind::Broken)?;
+pub fn branch(work: &Work, name: &str) -> Result<(), EngineError> {
+    let owner = work.incoming.owner_git().kind(ErrorKind::Broken)?;
+    let git = &owner.git;
     let full = format!("refs/heads/{name}");
     let is_valid =
         !name.starts_with('-') && name != "HEAD" && git.succeeds(&["check-ref-format", &full]);
@@ -41,7 +42,7 @@ pub fn branch(at: &RepoAt, work: &Work, name: &str) -> Result<(), EngineError> {
         return Err(invalid(format!("--branch: {name:?} is not a valid branch name")));
     }
     let old = git.query(&["rev-parse", "--verify", "-q", &full]);
-    if let Some(checkout) = checkout_of(&git, &at.git_dir, &full) {
+    if let Some(checkout) = checkout_of(git, &work.incoming, &full) {
         return Err(invalid(format!(
             "--branch: {name:?} is checked out in {}; choose another branch and merge it there",
             checkout.display()
@@ -69,25 +70,30 @@ pub fn branch(at: &RepoAt, work: &Work, name: &str) -> Result<(), EngineError> {
 }
 
 /// Returns the directory in which a branch is checked out, also during a rebase or bisect.
-fn checkout_of(git: &Git, common: &Path, full: &str) -> Option<PathBuf> {
-    if let Some(path) = git.query(&["for-each-ref", "--format=%(worktreepath)", full]) {
-        return Some(path.into());
-    }
-    // git does not list a branch without a commit, so read the files of each worktree.
+fn checkout_of(git: &Git, incoming: &Incoming, full: &str) -> Option<PathBuf> {
+    let common = incoming.common();
     let names = ["HEAD", "rebase-merge/head-name", "rebase-apply/head-name"];
     let worktrees = fs::read_dir(common.join("worktrees")).into_iter().flatten();
     let worktrees = worktrees.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_bare = git.query(&["rev-parse", "--is-bare-repository"]).is_some_and(|it| it == "true");
+    let is_bare = RepoSettings::new(incoming.program(), common).is_true("core.bare");
     let main = (!is_bare).then(|| common.to_owned());
     let bisected = |dir: &Path| {
         fs::read_to_string(dir.join("BISECT_START"))
             .is_ok_and(|name| format!("refs/heads/{}", name.trim_end()) == full)
     };
-    main.into_iter().chain(worktrees).find(|dir| {
+    let dir = main.into_iter().chain(worktrees).find(|dir| {
         let names_branch = |name: &&str| {
             let text = fs::read_to_string(dir.join(name)).unwrap_or_default();
             text.trim_end().trim_start_matches("ref: ") == full
         };
         names.iter().any(names_branch) || bisected(dir)
-    })
+    });
+    if let Some(dir) = dir {
+        // The file `gitdir` of a worktree has the path of the `.git` file of its checkout.
+        let file = fs::read_to_string(dir.join("gitdir")).map(|path| dir.join(path.trim_end()));
+        let file = file.unwrap_or_else(|_| dir.clone());
+        return Some(file.parent().map_or(dir, Path::to_owned));
+    }
+    // With the ref storage `reftable`, only git can read the branch of a checkout.
+    git.query(&["for-each-ref", "--format=%(worktreepath)", full]).map(PathBuf::from)
 }

@@ -65,7 +65,7 @@ pub fn clone(
         }
         Head::Unborn { .. } => start.commit.is_none(),
     };
-    if spec.uncommitted && (!is_head || source.checkout.is_none()) {
+    if spec.uncommitted && (!is_head || source.layout.checkout().is_none()) {
         return Err(invalid(
             "--uncommitted works only with the commit that is checked out: omit `--branch`, or check out that branch first",
         ));
@@ -78,7 +78,7 @@ pub fn clone(
     }
     let at = RepoAt {
         path: source.path().to_owned(),
-        git_dir: source.common.clone(),
+        git_dir: source.layout.common().to_owned(),
         from: start.commit,
         base,
         branch: start.branch,
@@ -95,7 +95,7 @@ fn start_point(
 ) -> Result<StartPoint, EngineError> {
     let default = default_branch(spec.name);
     let Some(named) = spec.branch else {
-        if source.jj_store {
+        if source.layout.is_jj_store() {
             return Err(invalid(
                 "this jj repository has no `.git` directory beside `.jj`: choose a bookmark with `--branch` (run `jj git export` first)",
             ));
@@ -168,7 +168,7 @@ impl CloneBuilder<'_> {
             let name = format!("refs/heads/{}", self.start.branch);
             clone.output(&["update-ref", &name, commit])?;
         }
-        let base = match &self.source.checkout {
+        let base = match self.source.layout.checkout() {
             Some(checkout) if is_head => self.uncommitted(&git_dir, checkout, remarks)?,
             _ => self.start.commit.clone(),
         };
@@ -185,7 +185,7 @@ impl CloneBuilder<'_> {
             .context("cannot create the directory of the clone")?;
         let outside =
             Git::in_dir(&self.source.program, self.into).var("GIT_DEFAULT_REF_FORMAT", "files");
-        let format = format!("--object-format={}", self.source.format);
+        let format = format!("--object-format={}", self.source.format());
         outside.output(&["init", "-q", "--template=", &format, "-b", &self.start.branch, "."])?;
         let git_dir = self.into.join(".git");
         let clone = Git::at(&self.source.program, &git_dir);
@@ -197,7 +197,7 @@ impl CloneBuilder<'_> {
         ]
         .map(|(key, value)| (key.to_owned(), value.into()))
         .to_vec();
-        let file_settings = self.source.file_settings()?.into_iter();
+        let file_settings = self.source.file_settings().into_iter();
         settings.extend(file_settings.filter(|(key, _)| {
             matches!(key.as_str(), "core.autocrlf" | "core.eol" | "core.safecrlf")
         }));
@@ -220,9 +220,7 @@ impl CloneBuilder<'_> {
         }
         let sent = self.source.git().send_pack(&[commit.to_owned()], clone);
         sent.with_context(|| {
-            let keys = r"^remote\..*\.(promisor|partialclonefilter)$";
-            let partial = self.source.git().succeeds(&["config", "--get-regexp", keys]);
-            if partial {
+            if self.source.is_partial() {
                 "cannot copy the history: the repository is a partial clone and lacks objects; run `git fetch --refetch` without a filter"
             } else {
                 "cannot copy the history of the repository"
@@ -301,7 +299,7 @@ impl CloneBuilder<'_> {
             let files = count(pointers, "git-lfs file", "git-lfs files");
             remarks.push(format!("the box contains only the pointers of {files}, not the content"));
         }
-        if self.source.shallow {
+        if self.source.shallow_file()?.is_some() {
             remarks.push(
                 "the history in the box is incomplete, because your own clone is shallow".into(),
             );
@@ -325,9 +323,9 @@ impl Comparison {
     fn new(source: &Source, git_dir: &Path, checkout: &Path) -> anyhow::Result<Self> {
         let index = git_dir.join("belljar-index");
         let mut temporary_files = vec![index.clone()];
-        copy_if_exists(&source.git_dir.join("index"), &index)?;
-        let entries =
-            fs::read_dir(&source.git_dir).context("cannot list the git directory of the user")?;
+        copy_if_exists(&source.layout.git_dir().join("index"), &index)?;
+        let entries = fs::read_dir(source.layout.git_dir())
+            .context("cannot list the git directory of the user")?;
         for entry in entries.filter_map(Result::ok) {
             if entry.file_name().as_bytes().starts_with(b"sharedindex.") {
                 let copy = git_dir.join(entry.file_name());
@@ -338,19 +336,18 @@ impl Comparison {
         fs::create_dir_all(git_dir.join("info"))
             .context("cannot create a directory in the clone")?;
         let exclude = git_dir.join("info/exclude");
-        copy_if_exists(&source.common.join("info/exclude"), &exclude)?;
+        copy_if_exists(&source.layout.common().join("info/exclude"), &exclude)?;
         let hidden = source.hidden.strip_prefix(checkout).ok().map(ToOwned::to_owned);
         if let Some(hidden) = &hidden {
             exclude_directory(&exclude, hidden)?;
         }
         temporary_files.push(exclude);
         let clone = Git::at(&source.program, git_dir);
-        let mut git = clone
-            .clone()
-            .checkout(checkout)
-            .var("GIT_INDEX_FILE", index)
-            .var("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&source.common.join("objects")));
-        for (key, value) in source.file_settings()? {
+        let mut git = clone.clone().checkout(checkout).var("GIT_INDEX_FILE", index).var(
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+            quoted(&source.layout.common().join("objects")),
+        );
+        for (key, value) in source.file_settings() {
             git = git.setting(&key, value);
         }
         Ok(Self { git, clone, temporary_files, hidden })

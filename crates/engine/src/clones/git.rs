@@ -1,8 +1,8 @@
 //! Runs the host's git with fixed settings, so that git starts no other program.
 //!
-//! git still reads some settings of the repository, such as its format. Every setting that names a program
-//! is therefore overridden. Commands that obey filters or external diff programs are never used with the
-//! user's git directory, see [`mod@super::clone`].
+//! git runs only in git directories whose configuration Belljar wrote, see [`mod@super::view`] and
+//! [`mod@super::clone`], and never reads the settings of a user's repository, except with `git config`. As a
+//! second defence, every setting that names a program is overridden here.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -67,6 +67,20 @@ impl GitProgram {
             kept.into_iter().filter_map(|name| Some((name, host.variable(name)?.to_owned())));
         Ok(Self { path, inherited: kept.collect() })
     }
+
+    /// Returns the directory for temporary files of all users.
+    pub(super) fn temporary_dir(&self) -> PathBuf {
+        let dir = self.inherited.iter().find(|(name, _)| *name == "TMPDIR");
+        dir.map_or_else(|| PathBuf::from("/tmp"), |(_, dir)| PathBuf::from(dir))
+    }
+}
+
+/// Returns the user and group id of the owner of `dir` if this process is root and the owner is not.
+pub(super) fn foreign_owner(dir: &Path) -> anyhow::Result<Option<(u32, u32)>> {
+    let meta =
+        dir.metadata().with_context(|| format!("cannot read the owner of {}", dir.display()))?;
+    let is_foreign = rustix::process::geteuid().is_root() && meta.uid() != 0;
+    Ok(is_foreign.then(|| (meta.uid(), meta.gid())))
 }
 
 /// A git command line without its arguments: repository, directory, variables, settings and limits.
@@ -98,10 +112,6 @@ impl Git {
             limited: None,
             user: None,
         }
-    }
-
-    pub(super) const fn program(&self) -> &GitProgram {
-        &self.program
     }
 
     /// Returns a git command for the repository with the git directory `git_dir`.
@@ -147,14 +157,10 @@ impl Git {
         self
     }
 
-    /// Runs git as the owner of `dir` if this process is root, so that new files there do not belong to root.
-    pub(super) fn run_as_owner_of(mut self, dir: &Path) -> anyhow::Result<Self> {
-        let meta = dir
-            .metadata()
-            .with_context(|| format!("cannot read the owner of {}", dir.display()))?;
-        let foreign = rustix::process::geteuid().is_root() && meta.uid() != 0;
-        self.user = foreign.then(|| (meta.uid(), meta.gid()));
-        Ok(self)
+    /// Runs git with another user id and group id, so that new files do not belong to root.
+    pub(super) const fn as_user(mut self, user: (u32, u32)) -> Self {
+        self.user = Some(user);
+        self
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {

@@ -89,7 +89,12 @@ fn import_pack(bench: &Bench, at: &RepoAt, tip: &str, pack: &[u8]) -> anyhow::Re
     let path = bench.top.join("pack");
     fs::write(&path, pack).unwrap();
     let header = ReadHeader { tip: Some(tip.to_owned()), has_pack: true, ..ReadHeader::default() };
-    import(at, &header, File::open(&path).unwrap(), Incoming::new(&bench.state).unwrap())
+    import(
+        at,
+        &header,
+        File::open(&path).unwrap(),
+        Incoming::new(&bench.state, &at.git_dir).unwrap(),
+    )
 }
 
 #[test]

@@ -86,8 +86,9 @@ pub fn save_work(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineE
         return Ok(());
     }
     let save = || {
-        let combined = work.incoming.combined_git(&at.git_dir);
-        let user = work.incoming.user_git(&at.git_dir).limited().run_as_owner_of(&at.git_dir)?;
+        let combined = work.incoming.combined_git();
+        let owner = work.incoming.owner_git()?;
+        let user = owner.git.clone().limited();
         if !has_commit(&user, &work.tip) {
             let mut revisions = vec![work.tip.clone()];
             revisions.extend(
@@ -109,9 +110,9 @@ pub fn save_work(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineE
 }
 
 /// Returns the diff between the first and the last commit of the box, as text that is safe to print.
-pub fn diff(at: &RepoAt, work: &Work, style: DiffStyle<'_>) -> Result<String, EngineError> {
+pub fn diff(work: &Work, style: DiffStyle<'_>) -> Result<String, EngineError> {
     let text = || {
-        let git = work.incoming.combined_git(&at.git_dir);
+        let git = work.incoming.combined_git();
         let mut args = vec![
             "diff",
             "--no-color",
@@ -158,14 +159,14 @@ impl Work {
 }
 
 fn read(state: &Scoped, name: &BoxName, at: &RepoAt, repo: &Path) -> anyhow::Result<Option<Work>> {
-    let incoming = Incoming::new(state)?;
-    let user = incoming.user_git(&at.git_dir);
-    if !user.succeeds(&["rev-parse", "--git-dir"]) {
+    if !at.git_dir.join("HEAD").exists() {
         let path = at.path.display();
         return Err(anyhow!(
             "cannot find the repository {path} any more; the clone in the box still exists"
         ));
     }
+    let incoming = Incoming::new(state, &at.git_dir)?;
+    let user = incoming.user_git();
     let known = at.from.as_deref().filter(|from| has_commit(&user, from));
     let message = format!("Changes in the box {name} that were not committed");
     let also = at.base.as_deref().filter(|base| Some(*base) != known);
@@ -181,8 +182,8 @@ pub(super) fn import(
     pack: File,
     incoming: Incoming,
 ) -> anyhow::Result<Option<Work>> {
-    let user = incoming.user_git(&at.git_dir);
-    let git = incoming.combined_git(&at.git_dir);
+    let user = incoming.user_git();
+    let git = incoming.combined_git();
     if header.has_pack {
         git.import_pack(pack, true, MAX_PACK).context("the git objects of the box are invalid")?;
     }

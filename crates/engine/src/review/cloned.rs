@@ -50,8 +50,8 @@ pub fn apply(
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     let files = work.files.len() as u64;
     let applying = Applying::begin(&ledger, run, files)?;
-    let applied = clones::save_work(at, work, named_box.name())
-        .and_then(|()| clones::branch(at, work, branch));
+    let applied =
+        clones::save_work(at, work, named_box.name()).and_then(|()| clones::branch(work, branch));
     let recorded = match &applied {
         Ok(()) => applying.done(WorkspaceApplied { taken: files, held_back: 0, error: None }),
         Err(failure) => applying.failed(failure.inner()),

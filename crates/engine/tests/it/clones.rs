@@ -145,12 +145,12 @@ fn work_of_a_box_becomes_commits_and_changes_no_other_file_of_the_repository() {
     assert_eq!(work.commits[1].oid, first);
     let expect = [("README.md", "deleted"), ("new file.txt", "added"), ("src/lib.rs", "modified")];
     assert_eq!(file_changes(&work), expect.map(|(path, kind)| (path.to_owned(), kind)));
-    let text = diff(&cloned.at, &work, DiffStyle::default()).unwrap();
+    let text = diff(&work, DiffStyle::default()).unwrap();
     assert!(text.contains("-one\n+two\n") && text.contains("deleted file"), "{text}");
     let one = DiffStyle { paths: &[Path::new("src")], colour: true, ..DiffStyle::default() };
-    let text = diff(&cloned.at, &work, one).unwrap();
+    let text = diff(&work, one).unwrap();
     assert!(text.contains("\u{1b}[32m+two\u{1b}[m\n") && !text.contains("README"), "{text}");
-    let stat = diff(&cloned.at, &work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap();
+    let stat = diff(&work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap();
     assert!(stat.contains("3 files changed"), "{stat}");
     assert_eq!(before, read_tree(&user), "reading the work changes no file");
 
@@ -181,10 +181,10 @@ fn branch_is_created_or_fast_forwarded_and_never_moved_while_checked_out() {
     write(&repo, "a", "1\n");
     commit(&repo, "One");
     let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
-    let refused = |name: &str| format!("{:#}", branch(&at, &work, name).unwrap_err());
+    let refused = |name: &str| format!("{:#}", branch(&work, name).unwrap_err());
     assert_eq!(repos.work(&at).unwrap().would_lose().unwrap(), "1 commit with changes to 1 file");
-    branch(&at, &work, "belljar/box").unwrap();
-    branch(&at, &work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
     let taken = repos.work(&at).unwrap();
     let plain = git_command(&user, &["rev-parse", "belljar/box"]).output().unwrap();
     assert!(plain.stderr.is_empty(), "the branch name is not ambiguous: {plain:?}");
@@ -197,7 +197,7 @@ fn branch_is_created_or_fast_forwarded_and_never_moved_while_checked_out() {
     git(&user, &["commit", "-q", "--allow-empty", "-m", "My own"]);
     git(&user, &["branch", "own", "main"]);
     assert!(refused("own").contains("has commits that"), "{}", refused("own"));
-    branch(&at, &work, "apart").unwrap();
+    branch(&work, "apart").unwrap();
     for name in ["", "-d", "HEAD", "a..b", "a b", "x.lock", "/x", "../../config", "a\nb"] {
         assert!(refused(name).contains("is not a valid branch name"), "{name}: {}", refused(name));
     }
@@ -209,12 +209,12 @@ fn branch_is_created_or_fast_forwarded_and_never_moved_while_checked_out() {
     // Later work continues from that commit.
     write(&repo, "a", "2\n");
     let next = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
-    branch(&at, &next, "belljar/box").unwrap();
+    branch(&next, "belljar/box").unwrap();
     assert_eq!(git(&user, &["show", "belljar/box:a"]), "2");
     // Work that was read but not collected is not in the user's repository, so no branch can point to it.
     write(&repo, "a", "3\n");
     let not_collected = repos.work(&at).unwrap();
-    assert!(branch(&at, &not_collected, "belljar/box").is_err());
+    assert!(branch(&not_collected, "belljar/box").is_err());
 }
 
 #[test]
@@ -392,8 +392,8 @@ fn f13_diffs_and_commit_subjects_from_a_box_contain_no_control_characters() {
     );
     let work = repos.work(&at).unwrap();
     let texts = [
-        diff(&at, &work, DiffStyle::default()).unwrap(),
-        diff(&at, &work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap(),
+        diff(&work, DiffStyle::default()).unwrap(),
+        diff(&work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap(),
         work.commits[0].subject.clone(),
         work.commits[0].author.clone(),
     ];

@@ -183,6 +183,15 @@ pub(crate) fn open_engine(lab: &Lab, home: &Path) -> Result<Scoped, EngineError>
     open(lab, home, &[]).map(|(state, _)| state)
 }
 
+/// Opens an engine that searches programs in the directories of `path`.
+pub(crate) fn open_engine_with_path(
+    lab: &Lab,
+    home: &Path,
+    path: &str,
+) -> Result<Scoped, EngineError> {
+    open(lab, home, &[("PATH", path)]).map(|(state, _)| state)
+}
+
 fn open(
     lab: &Lab,
     home: &Path,

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use belljar_engine::error::ErrorKind;
 use belljar_testkit::eventually;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -216,12 +217,12 @@ fn c02_c03_settings_and_hooks_from_a_box_start_no_program_on_the_host() {
     fs::write(&path, evil).unwrap();
     write(&repo, "a.txt", "not committed\n");
     let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
-    let text = diff(&at, &work, DiffStyle::default()).unwrap();
+    let text = diff(&work, DiffStyle::default()).unwrap();
     assert!(
         text.contains("+evil\n+not committed\n"),
         "the filter ran inside the sealed box: {text}"
     );
-    branch(&at, &work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
     assert_eq!(
         started_programs(&repos),
@@ -244,9 +245,9 @@ fn c02_c03_settings_and_hooks_of_the_users_repository_start_no_program() {
     assert_eq!(fs::read_to_string(repo.join("a.txt")).unwrap(), "not committed\n");
     write(&repo, "a.txt", "by the box\n");
     let work = collect(&repos.state, &box_name(), &cloned.at, &repo).unwrap().unwrap();
-    assert!(diff(&cloned.at, &work, DiffStyle::default()).unwrap().contains("+by the box"));
-    branch(&cloned.at, &work, "belljar/box").unwrap();
-    branch(&cloned.at, &work, "belljar/box").unwrap();
+    assert!(diff(&work, DiffStyle::default()).unwrap().contains("+by the box"));
+    branch(&work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
     find_source(&repos.state, &user).unwrap().identity();
     assert_eq!(
         started_programs(&repos),
@@ -273,7 +274,7 @@ fn secret_repository(repos: &Repos) -> (PathBuf, String) {
 #[track_caller]
 fn check_secret_is_not_in_work(repos: &Repos, at: &RepoAt) {
     if let Ok(Some(work)) = read_work(&repos.state, &box_name(), at, &repos.repo()) {
-        let text = diff(at, &work, DiffStyle::default()).unwrap();
+        let text = diff(&work, DiffStyle::default()).unwrap();
         assert!(!text.contains("another repository"), "{text}");
         assert!(work.commits.iter().all(|commit| commit.subject != "Secret"), "{:?}", work.commits);
     }
@@ -345,6 +346,178 @@ fn c04_repository_that_points_to_another_repository_is_an_error_and_reveals_noth
 }
 
 #[test]
+fn c04_project_whose_git_directory_leads_to_another_repository_is_refused() {
+    let repos = Repos::new();
+    let (secret, oid) = secret_repository(&repos);
+    let project = repos.top.join("project");
+    let link = |name: &str, to: &str| {
+        let path = project.join(name);
+        fs::rename(&path, path.with_extension("away")).ok();
+        symlink(secret.join(to), path).unwrap();
+    };
+    let point = |name: &str, prefix: &str, to: &str| {
+        let text = format!("{prefix}{}\n", secret.join(to).display());
+        fs::create_dir_all(project.join(name).parent().unwrap()).unwrap();
+        replace_with_file(&project.join(name), &text);
+    };
+    let use_secret_commit = || replace_with_file(&project.join(".git/HEAD"), &format!("{oid}\n"));
+    let without_git = || fs::rename(project.join(".git"), project.join("git.away")).unwrap();
+    type Attack<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let attacks: [Attack<'_>; 10] = [
+        ("a file .git", Box::new(|| point(".git", "gitdir: ", ".git"))),
+        ("a link .git", Box::new(|| link(".git", ".git"))),
+        (
+            "a file commondir",
+            Box::new(|| {
+                point(".git/commondir", "", ".git");
+                use_secret_commit();
+            }),
+        ),
+        (
+            "linked objects",
+            Box::new(|| {
+                link(".git/objects", ".git/objects");
+                use_secret_commit();
+            }),
+        ),
+        (
+            "linked packs",
+            Box::new(|| {
+                link(".git/objects/pack", ".git/objects/pack");
+                use_secret_commit();
+            }),
+        ),
+        (
+            "alternates",
+            Box::new(|| {
+                point(".git/objects/info/alternates", "", ".git/objects");
+                use_secret_commit();
+            }),
+        ),
+        (
+            "linked objects and refs",
+            Box::new(|| {
+                link(".git/objects", ".git/objects");
+                link(".git/refs", ".git/refs");
+            }),
+        ),
+        (
+            "a worktree of another checkout",
+            Box::new(|| point(".git", "gitdir: ", ".git/worktrees/other-tree")),
+        ),
+        (
+            "a file .jj/repo",
+            Box::new(|| {
+                without_git();
+                write(&secret, "store/git_target", "../.git");
+                point(".jj/repo", "", "");
+            }),
+        ),
+        (
+            "a file git_target",
+            Box::new(|| {
+                without_git();
+                point(".jj/repo/store/git_target", "", ".git");
+            }),
+        ),
+    ];
+    git(&secret, &["worktree", "add", "-q", "../other-tree", "-b", "other-tree"]);
+    git(&secret, &["repack", "-q", "-a", "-d"]);
+    let before = read_tree(&secret);
+    for (name, attack) in attacks {
+        git(&repos.top, &["init", "-q", "-b", "main", "project"]);
+        write(&project, "a", "1\n");
+        commit(&project, "Theirs");
+        find_source(&repos.state, &project).unwrap_or_else(|error| panic!("control: {error:#}"));
+        attack();
+        if !name.contains(".jj") && !name.contains("git_target") {
+            let plain = git_command(&project, &["show", "HEAD:key"]).output().unwrap();
+            assert!(plain.status.success(), "{name}: plain git reads the secret");
+        }
+        let error = find_source(&repos.state, &project).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{name}: {error:#}");
+        let named = [secret.as_path(), project.as_path()];
+        let text = format!("{error:#}");
+        assert!(named.iter().any(|path| text.contains(path.to_str().unwrap())), "{name}: {text}");
+        fs::remove_dir_all(&project).unwrap();
+        fs::remove_dir_all(secret.join("store")).ok();
+    }
+    assert_eq!(before, read_tree(&secret));
+}
+
+#[test]
+fn c04_setting_core_worktree_of_a_project_does_not_select_another_directory() {
+    let repos = Repos::new();
+    let (secret, _) = secret_repository(&repos);
+    let user = repos.user();
+    git(&user, &["config", "core.worktree", secret.to_str().unwrap()]);
+    let plain = git(&user, &["ls-files", "--others"]);
+    assert!(plain.contains("key"), "plain git lists the other directory: {plain}");
+    repos.write("new", "x\n");
+    let cloned = repos.clone(true);
+    assert_eq!(cloned.at.path, user);
+    assert!(repos.repo().join("new").exists() && !repos.repo().join("key").exists());
+}
+
+#[test]
+fn clone_accepts_a_submodule_whose_git_directory_points_back() {
+    let repos = Repos::new();
+    let (library, user) = (repos.top.join("library"), repos.user());
+    git(&repos.top, &["init", "-q", "-b", "main", "library"]);
+    write(&library, "x", "x\n");
+    let oid = commit(&library, "Theirs");
+    let url = library.to_str().unwrap();
+    let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub"];
+    git(&user, &add);
+    assert!(user.join("sub/.git").is_file());
+    let (ada, name) = (ada(), box_name());
+    let spec = CloneSpec { branch: None, uncommitted: false, identity: &ada, name: &name };
+    let cloned = repos.clone_as(&user.join("sub"), &spec).unwrap();
+    assert_eq!((cloned.at.base, cloned.at.path), (Some(oid), user.join("sub")));
+}
+
+#[test]
+fn c03_git_on_the_host_reads_no_setting_of_the_users_repository() {
+    let repos = Repos::new();
+    let user = repos.user();
+    for (key, value) in [("hook.evil.event", "reference-transaction"), ("hook.evil.command", "x")] {
+        git(&user, &["config", key, value]);
+    }
+    // A program `git` that lists the settings of every command except `git config`.
+    let (bin, log) = (repos.top.join("bin"), repos.top.join("settings"));
+    fs::create_dir(&bin).unwrap();
+    let real = repos.engine.state.host().find_program("git").unwrap();
+    let (real, list) = (real.display(), log.display());
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = config ] || {{ echo \"command $1\"; {real} config --list --show-origin; }} >> {list}\nexec {real} \"$@\"\n"
+    );
+    write_program(&bin.join("git"), &script);
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let home = repos.top.join("state");
+    let state = test_engine::open_engine_with_path(&repos.engine.lab, &home, &path).unwrap();
+    let (ada, name) = (ada(), box_name());
+    let spec = CloneSpec { branch: None, uncommitted: true, identity: &ada, name: &name };
+    let owner = is_root().then_some((65534, 65534));
+    let source = find_source(&state, &user).unwrap();
+    let at = clone(&source, &spec, &repos.repo(), owner).unwrap().at;
+    drop(source);
+    write(&repos.repo(), "a", "1\n");
+    let work = collect(&state, &name, &at, &repos.repo()).unwrap().unwrap();
+    branch(&work, "belljar/box").unwrap();
+    let settings = fs::read_to_string(&log).unwrap();
+    for command in ["pack-objects", "rev-parse", "index-pack", "diff-tree", "update-ref"] {
+        assert!(settings.contains(&format!("command {command}\n")), "{settings}");
+    }
+    assert!(!settings.contains("hook."), "{settings}");
+    // Control: plain git in the repository reads these settings.
+    assert!(git(&user, &["config", "--list"]).contains("hook.evil.command=x"));
+    let incoming = fs::read_dir(repos.top.join("state/incoming")).unwrap().count();
+    drop(work);
+    let left = fs::read_dir(repos.top.join("state/incoming")).unwrap().count();
+    assert_eq!((incoming, left), (1, 0), "views are removed with their users");
+}
+
+#[test]
 fn c04_attributes_and_worktree_settings_do_not_hide_changes_from_a_diff() {
     let repos = Repos::new();
     let at = repos.clone(false).at;
@@ -360,7 +533,7 @@ fn c04_attributes_and_worktree_settings_do_not_hide_changes_from_a_diff() {
     assert!(plain.contains("Binary files"), "plain git hides the change: {plain}");
     write(&repo, ".git/config.worktree", "[core]\n\tworktree = /\n\tbare = true\n");
     let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
-    let text = diff(&at, &work, DiffStyle::default()).unwrap();
+    let text = diff(&work, DiffStyle::default()).unwrap();
     assert!(text.contains("+unsafe"), "{text}");
     let marked = work.files.iter().find(|file| file.path == Path::new(".gitattributes")).unwrap();
     assert!(marked.risky.is_some(), "{marked:?}");
@@ -414,7 +587,7 @@ fn c06_files_that_tools_execute_are_marked_and_not_written_to_the_checkout() {
     write(&repo, "harmless.txt", "x\n");
     write_program(&repo.join("tool"), "#!/bin/sh\n");
     let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
-    branch(&at, &work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
     for file in &work.files {
         assert_eq!(file.risky.is_none(), file.path == Path::new("harmless.txt"), "{file:?}");
     }
@@ -498,7 +671,7 @@ fn c10_symbolic_links_out_of_the_workspace_are_marked_and_not_followed() {
         assert!(marked(path), "{path}: {:?}", work.files);
     }
     assert!(!marked("inside"));
-    let text = diff(&at, &work, DiffStyle::default()).unwrap();
+    let text = diff(&work, DiffStyle::default()).unwrap();
     assert!(!text.contains("another repository"), "{text}");
     // The index, HEAD and config are copied inside the sealed box and not followed either.
     for name in ["index", "HEAD", "config"] {
@@ -604,7 +777,7 @@ fn files_that_root_writes_to_a_repository_belong_to_the_owner_of_the_repository(
     let at = repos.clone(false).at;
     write(&repo, "a", "1\n");
     let work = collect(&repos.state, &box_name(), &at, &repo).unwrap().unwrap();
-    branch(&at, &work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
     for (path, _) in read_tree(&user) {
         let meta = path.symlink_metadata().unwrap();
         assert_eq!((meta.uid(), meta.gid()), (4711, 4712), "{}", path.display());

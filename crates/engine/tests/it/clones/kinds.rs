@@ -22,11 +22,11 @@ fn clone_of_an_empty_repository_has_no_base_commit() {
     write(&repos.repo(), "a", "1\n");
     let work = collect(&repos.state, &box_name(), &cloned.at, &repos.repo()).unwrap().unwrap();
     assert_eq!(file_changes(&work), [("a".to_owned(), "added")]);
-    assert!(diff(&cloned.at, &work, DiffStyle::default()).unwrap().contains("+1"));
-    branch(&cloned.at, &work, "belljar/box").unwrap();
+    assert!(diff(&work, DiffStyle::default()).unwrap().contains("+1"));
+    branch(&work, "belljar/box").unwrap();
     assert_eq!(git(&repos.user(), &["show", "belljar/box:a"]), "1");
     // `main` is checked out although it has no commit.
-    assert!(branch(&cloned.at, &work, "main").is_err());
+    assert!(branch(&work, "main").is_err());
     fs::remove_dir_all(repos.repo()).unwrap();
     repos.write("first", "x\n");
     let cloned = repos.clone(true);
@@ -76,7 +76,7 @@ fn clone_accepts_bare_repositories_worktrees_and_subdirectories() {
         assert_eq!(cloned.at.path, expect);
         write(&repos.repo(), "a", "1\n");
         let work = collect(&repos.state, &box_name(), &cloned.at, &repos.repo()).unwrap().unwrap();
-        branch(&cloned.at, &work, "belljar/box").unwrap();
+        branch(&work, "belljar/box").unwrap();
         fs::remove_dir_all(repos.repo()).unwrap();
         cloned
     };
@@ -139,7 +139,7 @@ fn work_returns_to_a_shallow_repository_and_to_a_sha256_repository() {
         assert!(repos.work(&cloned.at).is_none());
         write(&repos.repo(), "a", "1\n");
         let work = collect(&repos.state, &box_name(), &cloned.at, &repos.repo()).unwrap().unwrap();
-        branch(&cloned.at, &work, "belljar/box").unwrap();
+        branch(&work, "belljar/box").unwrap();
         assert_eq!(git(&from, &["show", "belljar/box:a"]), "1");
         git(&from, &["fsck"]);
         fs::remove_dir_all(repos.repo()).unwrap();
@@ -195,7 +195,7 @@ fn clone_of_a_colocated_jj_repository_uses_git_and_a_separate_jj_store_needs_a_b
     assert_eq!(cloned.at.git_dir, separate.join(".jj/repo/store/git"));
     write(&repos.repo(), "a", "1\n");
     let work = collect(&repos.state, &box_name(), &cloned.at, &repos.repo()).unwrap().unwrap();
-    branch(&cloned.at, &work, "belljar/box").unwrap();
+    branch(&work, "belljar/box").unwrap();
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn two_boxes_on_one_repository_return_their_own_work() {
     }
     for (name, into, at) in &made {
         let work = collect(&repos.state, name, at, into).unwrap().unwrap();
-        branch(at, &work, &format!("belljar/{name}")).unwrap();
+        branch(&work, &format!("belljar/{name}")).unwrap();
         assert_eq!(git(&user, &["show", &format!("belljar/{name}:who")]), name.as_str());
     }
 }
