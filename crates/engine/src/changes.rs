@@ -101,7 +101,7 @@ pub fn apply(
     recorded.1
 }
 
-/// Applies the harmless changes of a run: files that only the box changed and the host does not execute.
+/// Applies the harmless changes of a run: sources and documents that only the box changed.
 ///
 /// Returns the new review state of the run, and a text for each change that was held back.
 pub fn apply_harmless(
@@ -114,7 +114,7 @@ pub fn apply_harmless(
     let mut session = ApplySession::begin(&layers).kind(ErrorKind::Broken)?;
     let observed = session.observe(&changes).kind(ErrorKind::Broken)?;
     let denied = denied(permissions, &changes);
-    let choice = Choice { ours: Pick::All, denied, ..Choice::everything() };
+    let choice = Choice { ours: Pick::All, denied, only_inert: true, ..Choice::everything() };
     let plan = plan_apply(&observed, &choice).settle();
     let conflict = |_| anyhow!("the box and the host changed the same file");
     let plan = plan.map_err(conflict).kind(ErrorKind::Broken)?;

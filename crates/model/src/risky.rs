@@ -2,17 +2,20 @@
 //!
 //! A file written by a box is harmless until the user runs `git status`, opens the editor or types
 //! `make`. The table lists the names of such files. `diff` marks them, `apply` leaves them out unless
-//! they are named, and `direct` mode protects them whether or not they exist yet. Ordinary source code
+//! they are named, and `direct` mode protects them whether or not they exist yet. A list never ends, so
+//! `direct` mode applies only files that [`is_inert`] knows. Ordinary source code
 //! is not listed: the user reviews it before running it. Files with an execute bit are not listed
 //! either, because only the inode shows the bit.
 
 mod fold;
+mod inert;
 mod table;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 pub(crate) use fold::fold_component;
+pub use inert::is_inert;
 use table::GROUPS;
 
 use crate::glob::matches_name;

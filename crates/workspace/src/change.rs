@@ -3,7 +3,7 @@
 //! **Invariants:** there is one entry per path. Entries are in path order, so the entries beneath a
 //! directory follow it. If a directory was deleted, every file in it has its own entry.
 
-use belljar_model::Clock;
+use belljar_model::{Clock, risky};
 use serde::{Deserialize, Serialize};
 
 use crate::content::{Content, ContentHash};
@@ -291,6 +291,18 @@ impl Change {
         let executable = self.new_executable.then_some(Caution::NewExecutable);
         let link = self.leads_out.then_some(Caution::LeadsOut);
         [risky, executable, link].into_iter().flatten()
+    }
+
+    /// Returns whether the change is known to make no program of the host do anything.
+    ///
+    /// That holds for directories, and for sources and documents that are not executable.
+    pub fn is_inert(&self) -> bool {
+        let is_directory = |side: &Side| side.kind == FileKind::Directory;
+        if self.old.iter().chain(&self.new).all(is_directory) {
+            return true;
+        }
+        let is_executable = |side: &Side| side.kind == FileKind::File && side.mode & 0o111 != 0;
+        !self.new.as_ref().is_some_and(is_executable) && risky::is_inert(self.path.as_bytes())
     }
 }
 

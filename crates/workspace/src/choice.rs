@@ -21,6 +21,8 @@ pub struct Choice {
     pub ours: Pick,
     /// The paths that a permission rule of the user protects from changes. They are never applied.
     pub denied: BTreeSet<RelPath>,
+    /// Whether only files that are known to be inert are applied, as in direct mode.
+    pub only_inert: bool,
 }
 
 /// All paths, or the paths that at least one pattern matches.
@@ -46,6 +48,7 @@ impl Choice {
             theirs: Pick::none(),
             ours: Pick::none(),
             denied: BTreeSet::new(),
+            only_inert: false,
         }
     }
 }

@@ -240,7 +240,7 @@ impl Action {
 }
 
 fn unmatched(changes: &Changes, choice: &Choice) -> Vec<Pattern> {
-    let Choice { paths, include_executable, theirs, ours, denied: _ } = choice;
+    let Choice { paths, include_executable, theirs, ours, denied: _, only_inert: _ } = choice;
     [paths, include_executable, theirs, ours]
         .into_iter()
         .flat_map(|pick| pick.patterns())

@@ -131,6 +131,7 @@ fn choice(args: &ApplyArgs) -> anyhow::Result<Choice> {
         theirs: pick(&args.theirs)?,
         ours: pick(&args.ours)?,
         denied: BTreeSet::new(),
+        only_inert: false,
     })
 }
 

@@ -127,19 +127,19 @@ fn files_that_a_box_writes_belong_to_the_owner_of_the_workspace() {
     let own = fs::metadata(&workspace).unwrap();
     let own = (own.uid(), own.gid());
     let owner = |path: PathBuf| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
-    engine.lab.write("before", "");
+    engine.lab.write("before.txt", "");
     if is_root() {
-        chown(workspace.join("before"), Some(4242), Some(4343)).unwrap();
+        chown(workspace.join("before.txt"), Some(4242), Some(4343)).unwrap();
     }
-    let script = "stat -c %U before; echo x >> before; mkdir -p d; touch d/new";
+    let script = "stat -c %U before.txt; echo x >> before.txt; mkdir -p d; touch d/new.txt";
     assert_eq!(engine.succeed(json!({}), script), "user");
     let upper = engine.lab.run_dir().join("upper");
-    for made in ["before", "d", "d/new"] {
+    for made in ["before.txt", "d", "d/new.txt"] {
         assert_eq!(owner(upper.join(made)), own, "{made} in the overlay");
     }
     assert!(!workspace.join("d").exists());
     engine.succeed(json!({"mode": "direct"}), script);
-    for made in ["before", "d", "d/new"] {
+    for made in ["before.txt", "d", "d/new.txt"] {
         assert_eq!(owner(workspace.join(made)), own, "{made} in the workspace");
     }
 }

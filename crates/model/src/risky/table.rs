@@ -58,7 +58,10 @@ pub(super) const GROUPS: &[Group] = &[
          lefthook.yml lefthook.yaml lefthook.toml lefthook.json lefthook-local.* .lefthook.yml
          .lefthook.yaml .lefthook.toml .lefthook.json .lefthook-local.* .lefthook/**
          .overcommit.yml .simple-git-hooks.* simple-git-hooks.* .lintstagedrc*
-         lint-staged.config.* .commitlintrc* prek.toml",
+         lint-staged.config.* .commitlintrc* prek.toml grumphp.yml grumphp.yaml grumphp.yml.dist
+         grumphp.dist.yml captainhook.json captainhook.config.json hk.pkl .hk.pkl rusty-hook.toml
+         .rusty-hook.toml .hooks/** .czrc .cz.toml .cz.json .cz.yaml .gitlint .reviewboardrc .arclint
+         .arcconfig",
     ),
     // Belljar itself (C08).
     automatic("Belljar's settings for this project", "belljar.toml .belljar/**"),
@@ -70,7 +73,7 @@ pub(super) const GROUPS: &[Group] = &[
          .continue/** .continuerc.json .copilot/** .roo/** .roomodes .cline/** .kilocode/**
          .kilocodemodes .kiro/** .trae/** .augment/** .junie/** .amp/** .agents/** .agent/**
          .goose/** .crush/** .crush.json crush.json .amazonq/** .tabnine/** .devin/** .factory/**
-         .openhands/** .mcp/** .vibe/** .antigravity/** .pi/** .grok/** .cody/** .sourcegraph/**
+         .openhands/** conductor.json .coderabbit.yaml .coderabbit.yml .mcp/** .vibe/** .antigravity/** .pi/** .grok/** .cody/** .sourcegraph/**
          .github/hooks/** .github/agents/** .github/chatmodes/** .github/skills/**",
     ),
     automatic(
@@ -87,7 +90,10 @@ pub(super) const GROUPS: &[Group] = &[
          .nvim.lua .nvimrc .lazy.lua .neoconf.json .exrc .vimrc _vimrc .gvimrc .lvimrc .vim/**
          .vimspector.json .ycm_extra_conf.py .dir-locals.el .dir-locals-2.el .emacs .emacs.d/**
          *.sublime-project *.sublime-workspace *.sublime-build .theia/** .vs/** .project
-         .externalToolBuilders/** nbproject/** .luarc.json .luarc.jsonc .kakrc",
+         .externalToolBuilders/** nbproject/** .luarc.json .luarc.jsonc .kakrc .bsp/** .factorypath
+         .settings/** .classpath omnisharp.json rust-analyzer.toml .rust-analyzer.toml .merlin
+         .ropeproject/** .lintr .ansible-lint .ansible-lint.yml .config/ansible-lint.yml .cfnlintrc*
+         .sqlfluff platformio.ini *.hxml nim.cfg Package@swift-*.swift config/*.exs project/*.scala",
     ),
     automatic(
         "describes a development container, with commands that also run on the host",
@@ -99,7 +105,7 @@ pub(super) const GROUPS: &[Group] = &[
         "loaded when a shell enters the directory",
         ".envrc .direnv/** .autoenv .autoenv.zsh .autoenv_leave.zsh .env.fish mise.toml
          mise.*.toml .mise.toml .mise.*.toml .mise/** .config/mise/** .config/mise.toml
-         .tool-versions .rtx.toml .asdfrc .devbox/** .devenv/**",
+         .tool-versions .rtx.toml .asdfrc .devbox/** .devenv/** .rvmrc .rbenv-vars .prototools",
     ),
     automatic(
         "a shell or session runs this file when it starts",
@@ -113,7 +119,8 @@ pub(super) const GROUPS: &[Group] = &[
         ".gdbinit .gdbearlyinit .lldbinit .pdbrc .pdbrc.py .pythonrc .pythonrc.py .irbrc .pryrc
          .Rprofile .Renviron .psqlrc .sqliterc .my.cnf .ghci .ocamlinit .iex.exs .erlang .octaverc
          .guile .sbclrc .proverc .ackrc .ripgreprc .perldb .nanorc .lesskey .terraformrc .curlrc
-         .wgetrc .netrc .ssh/** .gnupg/** .kube/**",
+         .wgetrc .netrc .ssh/** .gnupg/** .kube/** .RData renv/activate.R user.clj profiles.clj
+         jupyter_*_config.py jupyter_*_config.json .rspec-local .byebugrc",
     ),
     // CI runs these with the project's credentials as soon as they are pushed.
     automatic(
@@ -126,7 +133,10 @@ pub(super) const GROUPS: &[Group] = &[
          .gitea/** .forgejo/** appveyor.yml .appveyor.yml .cirrus.yml .cirrus.star .semaphore/**
          wercker.yml cloudbuild.yaml cloudbuild.yml cloudbuild.json buildspec.yml buildspec.yaml
          .teamcity/** .builds/** .build.yml .ci/** .harness/** codefresh.yml .tekton/**
-         .concourse/** .prow.yaml .pipelines/** codemagic.yaml",
+         .concourse/** .prow.yaml .pipelines/** codemagic.yaml .zuul.yaml .zuul.yml zuul.yaml .zuul.d/**
+         zuul.d/** amplify.yml amplify.yaml .ebextensions/** .platform/** atlantis.yaml atlantis.yml
+         .packit.yaml .packit.yml packit.yaml renovate.json renovate.json5 .renovaterc*
+         .github/renovate.json .github/renovate.json5 .github/settings.yml .github/dependabot.yml",
     ),
     // Installed programs (C07).
     automatic(
@@ -137,16 +147,26 @@ pub(super) const GROUPS: &[Group] = &[
          .cargo/bin/** .tox/** .nox/** __pypackages__/** .yarn/releases/** .yarn/plugins/**
          .yarn/sdks/** .pnp.cjs .pnp.js .pnp.loader.mjs .bin/** .conda/** .pixi/**",
     ),
+    automatic(
+        "Python runs this file at every start, or loads it instead of the source",
+        "sitecustomize.py usercustomize.py *.pth *.egg-link",
+    ),
+    on_build(
+        "installed code, which nobody reviews and the host runs",
+        "node_modules/** bower_components/** jspm_packages/** .venv/** venv/lib/** venv/lib64/**
+         env/lib/** env/lib64/** virtualenv/** site-packages/** dist-packages/** .eggs/** vendor/**
+         target/debug/** target/release/** target/*/debug/** target/*/release/** Pods/**",
+    ),
+    on_build(
+        "compiled code that programs load",
+        "*.so *.so.* *.dylib *.dll *.pyd *.node *.jar *.war *.class *.wasm *.a *.o *.rlib *.rmeta *.beam",
+    ),
     Group {
         class: OnBuild,
         place: Root,
         why: "programs that users start from this project",
         patterns: "bin/** sbin/** tools/bazel ",
     },
-    automatic(
-        "Python runs this file at every start, or loads it instead of the source",
-        "sitecustomize.py usercustomize.py *.pth *.egg-link",
-    ),
     on_build("compiled code that Python loads instead of the source", "__pycache__/** *.pyc *.pyo"),
     // Package managers.
     on_build(
@@ -163,7 +183,8 @@ pub(super) const GROUPS: &[Group] = &[
          *.conf.cjs *.conf.ts .eslintrc* .prettierrc* .babelrc* .stylelintrc* .mocharc*
          .postcssrc* .nycrc* .swcrc .taprc .c8rc* .releaserc* .remarkrc* .xo-config* gulpfile.*
          Gruntfile.* .parcelrc .ember-cli* ember-cli-build.js brunch-config.* .storybook/**
-         jakefile* .graphqlrc* .dependency-cruiser.*",
+         jakefile* .graphqlrc* .dependency-cruiser.* *.config.json webpack.mix.js binding.gyp *.gyp
+         *.gypi rescript.json bsconfig.json tauri.conf.json tauri.conf.json5 tauri.*.conf.json",
     ),
     on_build(
         "code and dependencies that the next install, build or test runs (Python)",
@@ -172,7 +193,8 @@ pub(super) const GROUPS: &[Group] = &[
          constraints*.txt Pipfile Pipfile.lock poetry.lock poetry.toml uv.lock uv.toml pdm.lock
          pdm.toml pixi.toml pixi.lock pylock*.toml environment.yml environment.yaml hatch.toml
          pip.conf .pypirc .pylintrc pylintrc pylintrc.toml .pylintrc.toml mypy.ini .mypy.ini
-         .flake8 .coveragerc fabfile.py dodo.py MANIFEST.in buildout.cfg Snakefile",
+         .flake8 .coveragerc conanfile.py conanfile.txt docs/conf.py doc/conf.py docs/source/conf.py
+         doc/source/conf.py fabfile.py dodo.py MANIFEST.in buildout.cfg Snakefile",
     ),
     on_build(
         "code and dependencies that cargo builds and runs",
@@ -198,7 +220,8 @@ pub(super) const GROUPS: &[Group] = &[
         "targets and packages that the next .NET build runs",
         "*.csproj *.fsproj *.vbproj *.vcxproj *.proj *.targets *.props *.sln *.slnx nuget.config
          global.json .config/dotnet-tools.json build.cake Directory.Build.*
-         Directory.Packages.props *.csx *.ruleset .nuke/**",
+         Directory.Packages.props *.csx *.ruleset .nuke/** *.csproj.user *.vcxproj.user *.fsproj.user
+         launchSettings.json",
     ),
     on_build(
         "recipes that a build runs",
@@ -208,7 +231,7 @@ pub(super) const GROUPS: &[Group] = &[
          *.cmake CMakePresets.json CMakeUserPresets.json configure configure.ac configure.in
          autogen.sh meson.build meson.options wscript SConstruct SConscript premake5.lua xmake.lua
          *.ninja *.pro *.pri BUILD.bazel WORKSPACE.bazel WORKSPACE.bzlmod MODULE.bazel *.bzl
-         .bazelrc .bazelversion .buckconfig .buckconfig.local pants.toml Earthfile Tiltfile
+         .bazelrc .bazeliskrc .actrc .bazelversion .buckconfig .buckconfig.local pants.toml Earthfile Tiltfile
          Procfile Procfile.* magefile.go magefiles/** wireit.json moon.yml .moon/** .please/**
          .plzconfig tup.* Tupfile Tuprules.* Jamroot Jamfile jamfile.*",
     ),
@@ -222,6 +245,7 @@ pub(super) const GROUPS: &[Group] = &[
          build.zig build.zig.zon Makefile.PL Build.PL cpanfile *.nimble *.nims shard.yml
          composer.json composer.lock phpunit.xml phpunit.xml.dist phpunit.dist.xml
          .php-cs-fixer.php .php-cs-fixer.dist.php rector.php phpstan.neon phpstan.neon.dist
+         phpcs.xml .phpcs.xml phpcs.xml.dist .phpcs.xml.dist dub.json dub.sdl
          .phpstorm.meta.php .user.ini .htaccess deps/build.jl Manifest.toml pubspec.yaml
          pubspec.lock build.yaml analysis_options.yaml spago.yaml spago.dhall elm.json gleam.toml
          *.rockspec .luacheckrc lakefile.lean lakefile.toml lean-toolchain lake-manifest.json

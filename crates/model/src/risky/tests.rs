@@ -97,13 +97,69 @@ fn c07_installed_programs_are_risky() {
 }
 
 #[test]
+fn c06_files_that_tools_execute_when_a_project_is_opened_committed_or_pushed_are_risky() {
+    all(
+        ".bsp/sbt.json .factorypath .settings/org.eclipse.jdt.apt.core.prefs omnisharp.json
+         rust-analyzer.toml .merlin .ropeproject/config.py .lintr Package@swift-5.9.swift
+         config/runtime.exs project/Build.scala platformio.ini build.hxml nim.cfg .ansible-lint
+         .cfnlintrc .sqlfluff .RData renv/activate.R user.clj dev/user.clj profiles.clj
+         jupyter_notebook_config.py .rvmrc .rbenv-vars .prototools .rspec-local .byebugrc grumphp.yml
+         captainhook.json hk.pkl rusty-hook.toml .hooks/pre-commit .czrc .gitlint .reviewboardrc
+         .arclint .zuul.yaml amplify.yml .ebextensions/01.config atlantis.yaml .packit.yaml
+         renovate.json .github/settings.yml conductor.json .coderabbit.yaml",
+        Some(RiskClass::Automatic),
+    );
+    all(
+        "app.csproj.user binding.gyp .bazeliskrc .actrc nest.config.json webpack.mix.js conanfile.py
+         docs/conf.py phpcs.xml dub.json rescript.json tauri.conf.json
+         Properties/launchSettings.json",
+        Some(RiskClass::OnBuild),
+    );
+}
+
+#[test]
+fn c07_installed_and_compiled_code_is_risky() {
+    all(
+        "node_modules node_modules/a/index.js packages/x/node_modules/a/index.js .venv
+         .venv/lib/python3.12/site-packages/a.py venv/lib/x.py vendor/github.com/a/b.go
+         target/debug/deps/libx.so target/x86_64-unknown-linux-gnu/release/deps/libx.so lib/a.so
+         lib/libx.so.1 x.dll addon.node lib/a.jar A.class",
+        Some(RiskClass::OnBuild),
+    );
+}
+
+#[test]
+fn c06_only_sources_and_documents_are_inert() {
+    let inert = "README.md docs/guide.txt LICENSE src/main.rs src/lib.rs a/b/c.py index.js App.TSX style.css
+        data.csv logo.png .gitignore sub/.gitkeep tests/test_x.py include/x.h notes.org Main.java";
+    for path in inert.split_whitespace() {
+        assert!(is_inert(path.as_bytes()), "{path}");
+    }
+    let held_back =
+        "unknown noext script.sh run.bat data.json x.yml x.yaml x.toml x.xml x.ini x.cfg x.conf
+        x.properties a.ipynb x.snap x.lock x.exs x.nix x.vim x.el .hidden .hidden/a.md .new/x.py
+        node_modules/a/README.md vendor/a/b.go target/doc/a.html build/x.js dist/app.js venv/a.py
+        Makefile package.json setup.py CLAUDE.md .github/CODEOWNERS A.SH NODE_MODULES/x.js
+        b\u{200b}uild/x.js";
+    for path in held_back.split_whitespace() {
+        assert!(!is_inert(path.as_bytes()), "{path}");
+    }
+    assert!(!is_inert(b"") && !is_inert(b"."));
+    // Nothing that the table has is inert.
+    for rule in rules() {
+        let example = rule.pattern.replace("/**", "/x.md").replace('*', "x");
+        assert!(!is_inert(example.as_bytes()), "{example}");
+    }
+}
+
+#[test]
 fn ordinary_files_are_not_risky() {
     all(
         "README.md src/main.rs src/lib.rs main.c index.js app/models/user.rb data.json .gitignore
          .editorconfig LICENSE docs/git/hooks.md git/config hooks/pre-commit config github/workflows/x
-         .github .github/CODEOWNERS .github/ISSUE_TEMPLATE/bug.md node_modules node_modules/a/index.js
+         .github .github/CODEOWNERS .github/ISSUE_TEMPLATE/bug.md
          src/bin/tool.rs a/bin/x envrc .envrc.example src/build/x build WORKSPACE
-         package.jsonx Makefiles/x x.mkv config.js tsconfig.json .venv venv/lib/x.py agents.mdx
+         package.jsonx Makefiles/x x.mkv config.js tsconfig.json agents.mdx
          .gitx a.git x/HEAD",
         None,
     );
@@ -206,7 +262,7 @@ fn protected_paths_have_no_wildcards_and_do_not_overlap() {
         ("CLAUDE.md", PathKind::File),
         ("belljar.toml", PathKind::File),
         (".github/workflows", PathKind::Dir),
-        (".venv/bin", PathKind::Dir),
+        (".venv", PathKind::Dir),
         ("package.json", PathKind::File),
         ("Makefile", PathKind::File),
         ("makefile", PathKind::File),

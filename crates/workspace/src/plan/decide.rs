@@ -96,6 +96,7 @@ fn verdict(
         _ if marked && !choice.include_executable.matches(&change.path) => {
             Verdict::LeftOut(LeftOut::marked(change))
         }
+        _ if choice.only_inert && !change.is_inert() => Verdict::LeftOut(LeftOut::NotInert),
         Decision::Do(action) => Verdict::Do(action),
         Decision::Conflict(..) if choice.ours.matches(&change.path) => Verdict::Ours,
         Decision::Conflict(_, Some(action)) if choice.theirs.matches(&change.path) => {

@@ -15,6 +15,8 @@ pub enum LeftOut {
     Marked {
         why: Vec<String>,
     },
+    /// Only inert files are applied, and the file is not known to be one.
+    NotInert,
     Unsupported(Unsupported),
     /// The directory that contains the file is left out.
     NeedsDirectory {
@@ -80,6 +82,10 @@ impl LeftOut {
                 format!("{}: name it with --include-executable", why.join("; "))
             }
             Self::Denied => "a rule in [permissions] protects this path".to_owned(),
+            Self::NotInert => {
+                "direct mode applies only sources and documents: apply it with `belljar apply`"
+                    .to_owned()
+            }
             Self::Unsupported(why) => why.message().to_owned(),
             Self::NeedsDirectory { directory } => {
                 format!("its directory {} is left out", show(directory))

@@ -132,6 +132,61 @@ fn c23_apply_keeps_holes_and_leaves_out_pipes() {
     assert!(!outcome.is_complete());
 }
 
+/// Files that tools of the host execute, and files of unknown kinds.
+const NOT_INERT: &str = "
+    node_modules/a/index.js .venv/lib/python3/site.py vendor/a/b.go target/debug/deps/libx.so .bsp/x.json
+    .factorypath .settings/x.prefs omnisharp.json rust-analyzer.toml .merlin .ropeproject/config.py .lintr
+    Package@swift-5.swift config/prod.exs project/B.scala platformio.ini b.hxml nim.cfg .ansible-lint
+    .cfnlintrc .sqlfluff .RData renv/activate.R user.clj profiles.clj jupyter_lab_config.py .rvmrc
+    .rbenv-vars .prototools .rspec-local .byebugrc grumphp.yml captainhook.json hk.pkl rusty-hook.toml
+    .hooks/x .czrc .gitlint .reviewboardrc .arclint a.csproj.user binding.gyp .bazeliskrc .actrc
+    x.config.json webpack.mix.js conanfile.py docs/conf.py phpcs.xml dub.json rescript.json
+    tauri.conf.json launchSettings.json .zuul.yaml amplify.yml .ebextensions/x atlantis.yaml .packit.yaml
+    renovate.json .github/settings.yml conductor.json .coderabbit.yaml
+    tool-of-tomorrow.yml tomorrow.json Tomorrowfile .tomorrowrc .tomorrow/run.js tomorrow.sh x.ini";
+
+#[test]
+fn c06_choice_of_inert_files_applies_sources_and_documents_only() {
+    let run = Run::new(
+        "echo 0 > notes.md; echo 0 > old.yml; echo 0 > gone.cfg; echo 0 > gone.txt; mkdir d",
+    );
+    let names: Vec<&str> = NOT_INERT.split_whitespace().collect();
+    let mut script = "echo 1 > notes.md; echo 1 > old.yml; rm gone.cfg gone.txt; mkdir -p src new/sub
+        echo 1 > src/main.rs; echo 1 > new/sub/README; ln -s ../src d/link; ln -s notes.md d/link.md\n"
+        .to_owned();
+    for name in &names {
+        script.push_str(&format!("mkdir -p \"$(dirname '{name}')\"; echo evil > '{name}'\n"));
+    }
+    run.in_box(&script);
+    let direct = Choice { only_inert: true, ..Choice::everything() };
+    let outcome = run.apply(&direct);
+    let files = |run: &Run| -> Vec<String> {
+        let host = snapshot(&run.lower()).into_iter();
+        let files = host.filter(|(_, kind)| !kind.starts_with("dir"));
+        files.map(|(path, _)| String::from_utf8(path).unwrap()).collect()
+    };
+    let expected =
+        ["d/link.md", "gone.cfg", "new/sub/README", "notes.md", "old.yml", "src/main.rs"];
+    assert_eq!(files(&run), expected);
+    let host = snapshot(&run.lower());
+    assert_eq!(
+        (&*host[&b"notes.md"[..]], &*host[&b"old.yml"[..]]),
+        ("file 644 1\\n", "file 644 0\\n")
+    );
+    for name in ["old.yml", "gone.cfg", "tomorrow.json", "Tomorrowfile", "tomorrow.sh", "d/link"] {
+        let status = outcome.get(&path(name));
+        assert_eq!(status, Some(&EntryStatus::LeftOut(LeftOut::NotInert)), "{name}");
+    }
+    // Control: without that choice, the files that the table does not name are applied.
+    run.apply(&Choice::everything());
+    let host = snapshot(&run.lower());
+    assert!(host.contains_key(&b"tomorrow.json"[..]) && !host.contains_key(&b"gone.cfg"[..]));
+    assert!(!host.contains_key(&b"grumphp.yml"[..]));
+    run.apply(&all());
+    let host = snapshot(&run.lower());
+    assert!(names.iter().all(|name| host.contains_key(name.as_bytes())));
+}
+
 #[test]
 fn c01_to_c08_apply_leaves_out_marked_changes_unless_they_are_named() {
     let run = Run::new("mkdir .git; echo x > .git/config; echo s > script.sh");

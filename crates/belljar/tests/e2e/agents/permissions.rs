@@ -126,15 +126,15 @@ fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_runs() {
         let lab = lab();
         let rules = lab.configure("[permissions]\ndeny = [\"Edit(secret/**)\"]\n");
         let rules = rules.to_str().unwrap();
-        let script = "mkdir -p secret; echo evil > secret/new; echo fine > added";
+        let script = "mkdir -p secret; echo evil > secret/new.txt; echo fine > added.txt";
         let run = ["--config", rules, "run", "--mode", mode, "--", "sh", "-c", script];
         lab.belljar(run).run();
         lab.belljar(["--config", rules, "apply", "--yes", "--include-executable", "**"]).run();
         assert!(
-            lab.workspace().join("added").exists(),
+            lab.workspace().join("added.txt").exists(),
             "control: other changes are applied ({mode})"
         );
-        assert!(!lab.workspace().join("secret/new").exists(), "{mode}");
+        assert!(!lab.workspace().join("secret/new.txt").exists(), "{mode}");
     }
 }
 
@@ -145,15 +145,15 @@ fn c01_direct_mode_rereads_permissions_before_it_applies_changes() {
         let lab = lab();
         lab.configure("");
         let script =
-            "mkdir kept; echo new > kept/file; echo fine > added; echo ready; read -r line";
+            "mkdir kept; echo new > kept/file.txt; echo fine > added.txt; echo ready; read -r line";
         let run = lab.belljar(["run", "--mode", "direct", "--", "sh", "-c", script]);
         let run = run.open_input().start();
         run.wait_for_output("ready");
         lab.configure(rules);
         let ended = run.wait();
-        assert!(lab.workspace().join("added").exists(), "control: {}", ended.err());
-        assert_eq!(lab.workspace().join("kept/file").exists(), is_applied, "{}", ended.err());
-        let is_reported = ended.err().contains("held back: kept/file");
+        assert!(lab.workspace().join("added.txt").exists(), "control: {}", ended.err());
+        assert_eq!(lab.workspace().join("kept/file.txt").exists(), is_applied, "{}", ended.err());
+        let is_reported = ended.err().contains("held back: kept/file.txt");
         assert_eq!(is_reported, !is_applied, "{}", ended.err());
     }
 }
