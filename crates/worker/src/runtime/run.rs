@@ -1,8 +1,9 @@
 //! The event loop: runs one program until its end.
 //!
 //! Each round runs all pending jobs, then one due timer, and then waits. So timers fire in order, a
-//! rejected promise is reported once no handler can be added, and a program ends when nothing is
-//! pending.
+//! rejected promise is reported once no handler can be added. A program ends when its main module has
+//! returned a value, or when nothing is pending: a timer or request that is left over does not delay a
+//! result.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -46,7 +47,9 @@ async fn value(engine: &Engine, mut script: Script) -> Result<Option<Box<RawValu
     let run = Run { engine, memory: script.memory };
     run.prepare(&script).await?;
     let outcome = run.with(|ctx| start(ctx, engine, &script, &code)).await?;
-    let Some(json) = run.drive::<Option<String>>(&outcome, true).await? else { return Ok(None) };
+    let Some(json) = run.drive::<Option<String>>(&outcome, Option::is_some).await? else {
+        return Ok(None);
+    };
     if json.len() > LARGEST {
         let message = format!(
             "the result has {} bytes of JSON; the limit is {LARGEST}: write it to a file in /workspace",
@@ -130,7 +133,7 @@ impl Run<'_> {
                 let loading = self
                     .with(|ctx| Ok(Persistent::save(ctx, Module::import(ctx, specifier)?)))
                     .await?;
-                self.drive::<PersistentValue>(&loading, false).await?
+                self.drive::<PersistentValue>(&loading, |_| true).await?
             } else {
                 self.with(|ctx| Ok(Persistent::save(ctx, Value::new_undefined(ctx.clone()))))
                     .await?
@@ -176,8 +179,13 @@ impl Run<'_> {
         Some(names)
     }
 
-    /// Runs the event loop until a promise is settled and, with `to_the_end`, until nothing is pending.
-    async fn drive<T>(&self, outcome: &Outcome, to_the_end: bool) -> Result<T, ProgramError>
+    /// Runs the event loop until a promise is settled with a value that `is_final` accepts, or until the
+    /// promise is settled and nothing is pending.
+    async fn drive<T>(
+        &self,
+        outcome: &Outcome,
+        is_final: impl Fn(&T) -> bool,
+    ) -> Result<T, ProgramError>
     where
         T: for<'js> rquickjs::FromJs<'js>,
     {
@@ -186,6 +194,9 @@ impl Run<'_> {
             while self.step().await? {}
             let failed = std::mem::take(&mut *host.rejected.borrow_mut());
             let mut state = self.with(|ctx| poll_result(ctx, outcome.clone(), failed)).await?;
+            if let Some(value) = state.take_if(|value| is_final(value)) {
+                return Ok(value);
+            }
             let due = host.timers.borrow_mut().take_due(Instant::now());
             if let Some(id) = due {
                 self.with(|ctx| fire(ctx, self.engine, id)).await?;
@@ -196,7 +207,7 @@ impl Run<'_> {
                 (timers.next(), timers.keep_alive() || host.alive.is_held())
             };
             match state.take() {
-                Some(value) if !held || !to_the_end => return Ok(value),
+                Some(value) if !held => return Ok(value),
                 Some(_) => {}
                 None if timer.is_none() && !self.engine.runtime.is_job_pending().await => {
                     let message =

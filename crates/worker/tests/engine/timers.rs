@@ -34,6 +34,23 @@ fn unreferenced_timer_does_not_delay_the_end_of_a_program() {
 }
 
 #[test]
+fn program_with_a_result_ends_although_timers_are_left_over() {
+    let race =
+        "const late = new Promise((_, no) => setTimeout(() => no(new Error('late')), 600_000));
+        return await Promise.race([late, Promise.resolve('first')])";
+    assert_eq!(run(race).value(), json!("first"));
+    let interval = "let n = 0; setInterval(() => { n++ }, 1); setInterval(() => {}, 600_000);
+        await new Promise(done => setTimeout(done, 5)); export default { n: n > 0 }";
+    assert_eq!(run(interval).value(), json!({ "n": true }));
+    assert_eq!(run("setTimeout(() => {}, 600_000); return null").value(), json!(null));
+    let busy = "const again = () => setTimeout(again, 0); again(); 'done'";
+    assert_eq!(run(busy).value(), json!("done"));
+    // Control: a program without a result waits for its timers.
+    let outcome = run("setTimeout(() => console.log('late'), 5)");
+    assert_eq!((outcome.stdout.as_str(), outcome.done.value.is_none()), ("late\n", true));
+}
+
+#[test]
 fn promise_that_can_never_settle_is_an_error() {
     assert!(run("await new Promise(() => {})").error().message.contains("can never settle"));
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use belljar_wire::{Script, ToolRef};
+use belljar_wire::{FromWorker, Job, Script, ToolRef};
 use serde_json::{Value, json};
 
-use super::worker::{Outcome, Tool, run_script_with_tools, script};
+use super::worker::{Outcome, Tool, Worker, run_script_with_tools, script};
 
 fn job(code: &str) -> Script {
     let tool = |server: &str, function: &str, tool: &str| ToolRef {
@@ -47,6 +47,25 @@ fn tool_calls_run_concurrently() {
 }
 
 #[test]
+fn program_with_a_result_does_not_wait_for_a_tool_call_that_is_left_over() {
+    let code = "const slow = tools.math.addAll({ numbers: [1] });
+        return await Promise.any([slow, Promise.resolve('fast')])";
+    let mut worker = Worker::start();
+    worker.send(&Job::Script(job(code)));
+    let mut calls = 0;
+    let done = loop {
+        match worker.next().expect("a worker reports its result before it exits") {
+            FromWorker::Call { .. } => calls += 1, // never answered
+            FromWorker::Done(done) => break done,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(calls, 1, "control: the call was made");
+    assert_eq!(done.value.as_ref().map(|json| json.get()), Some("\"fast\""));
+    assert!(worker.child.wait().unwrap().success());
+}
+
+#[test]
 fn failed_tool_call_throws_an_error() {
     let outcome = run_with_math_tools(
         "try { await tools.math.fail() } catch (e) { (e as Error).message }\nawait tools.math.fail({})",
@@ -78,8 +97,8 @@ fn missing_tool_error_lists_the_available_ones() {
 }
 
 #[test]
-fn program_waits_for_tool_calls_that_it_does_not_await() {
-    let outcome =
-        run_with_math_tools("tools.math.addAll({ numbers: [4] }).then(x => console.log(x.sum)); 1");
+fn program_without_a_result_waits_for_tool_calls_that_it_does_not_await() {
+    let code = "tools.math.addAll({ numbers: [4] }).then(x => console.log(x.sum)); const x = 1";
+    let outcome = run_with_math_tools(code);
     assert_eq!(outcome.stdout, "4\n");
 }

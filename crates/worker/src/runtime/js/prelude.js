@@ -95,6 +95,8 @@
         }
       } else {
         value = await meta.result;
+        // A program that ends with a call of setTimeout() waits for that timer and has no result.
+        if (timers.isTimer(value)) value = undefined;
         if (value === undefined && main.exports !== global.exports) value = await main.exports;
       }
       return result(value);

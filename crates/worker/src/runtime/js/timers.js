@@ -8,6 +8,7 @@
   class Timeout {
     #id;
     constructor(id) { this.#id = id; }
+    static is(value) { return typeof value === "object" && value !== null && #id in value; }
     ref() { native.refTimer(this.#id, true); return this; }
     unref() { native.refTimer(this.#id, false); return this; }
     hasRef() { return native.hasRefTimer(this.#id); }
@@ -42,6 +43,7 @@
   const later = (callback, ...args) => setTimeout(callback, 0, ...args);
 
   return {
+    isTimer: Timeout.is,
     globals: {
       setTimeout,
       setInterval: start(true, "setInterval"),
