@@ -27,7 +27,7 @@ pub(crate) fn diff(state: &Scoped, named_box: &NamedBox, args: &DiffArgs) -> Out
             "--conflicts does not work for a box with a clone: conflicts appear when you merge its branch",
         ));
     }
-    let (at, work) = cloned::read(state, named_box)?;
+    let (_, work) = cloned::read(state, named_box)?;
     if args.json {
         print::json(&CloneReport::new(named_box, work.as_ref())).kind(ErrorKind::Broken)?;
         return Ok(0);

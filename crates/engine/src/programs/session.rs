@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_model::{Limits, Mode};
-use serde_json::Value;
 
 use super::overlay;
 use super::pool::WarmPool;
@@ -30,6 +29,8 @@ use crate::supervisor::spec::ProgramWorkspace;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of results that a session keeps for the resources `run://ID`.
 const MAX_RESULTS: usize = 64;
+/// The maximum size of all results that a session keeps, in bytes.
+const MAX_RESULT_BYTES: usize = 4 << 20;
 
 /// The session of one caller: its workspace, its ready boxes, and the results of its programs.
 #[derive(Debug)]
@@ -39,8 +40,8 @@ pub struct ProgramSession {
     pub(super) pool: WarmPool,
     /// A lock that is held while a box uses the workspace. `None` if several boxes can use it at once.
     workspace_lock: Option<tokio::sync::Mutex<()>>,
-    /// The latest results, by the ids of their runs.
-    results: Mutex<VecDeque<(String, Value)>>,
+    /// The latest results.
+    results: Mutex<KeptResults>,
     /// The run of a session on the user's directory.
     project: Mutex<Option<ProjectRun>>,
     /// The lock of a scratch directory.
@@ -122,25 +123,50 @@ impl ProgramSession {
         }
     }
 
-    /// Stores the result of a run for the resource `run://ID`. The oldest result is dropped at the limit.
-    pub fn store_result(&self, run: String, value: Value) {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.push_back((run, value));
-        if results.len() > MAX_RESULTS {
-            results.pop_front();
-        }
+    /// Stores the result of a run for the resource `run://ID`, as JSON text.
+    ///
+    /// The oldest results are dropped at the limits. A result above the limit is replaced by a note.
+    pub fn store_result(&self, run: String, json: String) {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner).store(run, json);
     }
 
-    /// Returns the stored result of a run of this session.
-    pub fn result(&self, run: &str) -> Option<Value> {
+    /// Returns the stored result of a run of this session, as JSON text.
+    pub fn result(&self, run: &str) -> Option<String> {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.iter().find(|(id, _)| id == run).map(|(_, value)| value.clone())
+        results.all.iter().find(|(id, _)| id == run).map(|(_, json)| json.to_string())
     }
 
     /// Returns the ids of the runs with stored results, newest first.
     pub fn result_ids(&self) -> Vec<String> {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.iter().rev().map(|(id, _)| id.clone()).collect()
+        results.all.iter().rev().map(|(id, _)| id.clone()).collect()
+    }
+}
+
+/// The latest results of a session as JSON text, by the ids of their runs. Their size is limited.
+#[derive(Debug, Default)]
+struct KeptResults {
+    all: VecDeque<(String, Box<str>)>,
+    bytes: usize,
+}
+
+impl KeptResults {
+    fn store(&mut self, run: String, json: String) {
+        let json = match json.len() {
+            length if length > MAX_RESULT_BYTES => {
+                let note = format!(
+                    "the report has {length} bytes and was not kept; the limit is {MAX_RESULT_BYTES}"
+                );
+                serde_json::json!({ "run": run, "notes": [note] }).to_string()
+            }
+            _ => json,
+        };
+        self.bytes += json.len();
+        self.all.push_back((run, json.into_boxed_str()));
+        while self.all.len() > MAX_RESULTS || self.bytes > MAX_RESULT_BYTES {
+            let Some((_, oldest)) = self.all.pop_front() else { break };
+            self.bytes -= oldest.len();
+        }
     }
 }
 
@@ -180,4 +206,29 @@ fn sessions(state: &Scoped) -> PathBuf {
 fn remove(dir: &Path) {
     belljar_workspace::discard(dir).ok();
     fs::remove_dir_all(dir).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f14_session_keeps_a_bounded_number_of_bytes_of_results() {
+        let mut kept = KeptResults::default();
+        let megabyte = "x".repeat(1 << 20);
+        for run in 0..30 {
+            kept.store(run.to_string(), megabyte.clone());
+            assert_eq!(kept.bytes, kept.all.iter().map(|(_, json)| json.len()).sum::<usize>());
+            assert!(kept.bytes <= MAX_RESULT_BYTES);
+        }
+        let ids: Vec<&str> = kept.all.iter().map(|(run, _)| run.as_str()).collect();
+        assert_eq!(ids, ["26", "27", "28", "29"]);
+        kept.store("huge".to_owned(), "x".repeat(MAX_RESULT_BYTES + 1));
+        let (run, note) = kept.all.back().unwrap();
+        assert!(run == "huge" && note.len() < 200 && note.contains("was not kept"), "{note}");
+        for run in 0..1000 {
+            kept.store(run.to_string(), "{}".to_owned());
+        }
+        assert_eq!(kept.all.len(), MAX_RESULTS);
+    }
 }

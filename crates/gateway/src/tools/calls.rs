@@ -108,9 +108,13 @@ impl McpService {
         if let Some(why) = report.failure() {
             return Ok(CallOutcome { text: why, structured: None, is_error: true });
         }
-        let value = report.result().clone();
+        let json = report.json();
+        let value = json.get("result").unwrap_or(&Value::Null);
         let text = value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
-        let text = text.unwrap_or_else(|| serde_json::to_string_pretty(&value).unwrap_or_default());
+        let text = text.unwrap_or_else(|| match value {
+            Value::Null => report.result().to_owned(),
+            value => serde_json::to_string_pretty(value).unwrap_or_default(),
+        });
         Ok(CallOutcome { text, structured: None, is_error: false })
     }
 
@@ -128,7 +132,7 @@ impl McpService {
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
         })?;
         let report = ProgramReport::of(&answer);
-        room.store_result(answer.run, report.json());
+        room.store_result(answer.run, report.json_text());
         Ok(report)
     }
 

@@ -76,8 +76,7 @@ pub(super) fn read(
         let api = config.api(&name).map_err(|_| ReadError::NotFound)?;
         (TEXT, describe(programs, api, None).map_err(ReadError::Internal)?)
     } else if let Some(id) = uri.strip_prefix("run://") {
-        let value = room.and_then(|room| room.result(id)).ok_or(ReadError::NotFound)?;
-        (JSON, value.to_string())
+        (JSON, room.and_then(|room| room.result(id)).ok_or(ReadError::NotFound)?)
     } else {
         return Err(ReadError::NotFound);
     };
