@@ -158,7 +158,7 @@ impl Git {
     }
 
     /// Runs git with another user id and group id, so that new files do not belong to root.
-    pub(super) const fn as_user(mut self, user: (u32, u32)) -> Self {
+    pub(super) const fn run_as(mut self, user: (u32, u32)) -> Self {
         self.user = Some(user);
         self
     }

@@ -83,7 +83,7 @@ impl Incoming {
         let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
         let dir = self.program.temporary_dir().join(format!("belljar-view-{name}"));
         let view = RepoView::create(dir, &self.program, &self.layout, Some(owner))?;
-        Ok(OwnerGit { git: view.git(&self.program).as_user(owner), _view: Some(view) })
+        Ok(OwnerGit { git: view.git(&self.program).run_as(owner), _view: Some(view) })
     }
 
     /// Returns the git directory of the user's repository.

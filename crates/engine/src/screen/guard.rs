@@ -279,7 +279,7 @@ mod tests {
         check(b"a\x1b\0Zb\x1b\x1bZ", b"ab");
         check(b"a\x1b\0\x1b]52;c;ZXZpbA==\x07b", b"ab");
         check(b"\x1b\x18]52;c;ZXZpbA==\x07", b"]52;c;ZXZpbA==\x07");
-        check(b"\x1b[\0003\n1m", b"\n\x1b[31m");
+        check(b"\x1b[\x003\n1m", b"\n\x1b[31m");
     }
 
     #[test]

@@ -11,24 +11,24 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(crate) struct Malformed {
     id: Option<RequestId>,
-    error: ErrorData,
+    error: Box<ErrorData>,
 }
 
 impl Malformed {
     pub(crate) fn new(code: ErrorCode, text: impl Into<String>) -> Self {
-        Self { id: None, error: ErrorData::new(code, text.into(), None) }
+        Self { id: None, error: Box::new(ErrorData::new(code, text.into(), None)) }
     }
 
     fn invalid(id: Option<RequestId>, text: &str) -> Self {
         let error = ErrorData::new(ErrorCode::INVALID_REQUEST, text.to_owned(), None);
-        Self { id, error }
+        Self { id, error: Box::new(error) }
     }
 
     /// Returns the JSON-RPC error response for the malformed message. Without an id the field is
     /// `null`, as JSON-RPC requires.
     pub(crate) fn into_json(self) -> Value {
         let id = self.id.clone();
-        let mut answer = serde_json::to_value(JsonRpcError::new(self.id, self.error))
+        let mut answer = serde_json::to_value(JsonRpcError::new(self.id, *self.error))
             .unwrap_or_else(|_| serde_json::json!({ "jsonrpc": "2.0" }));
         if let (None, Some(fields)) = (id, answer.as_object_mut()) {
             fields.insert("id".to_owned(), Value::Null);

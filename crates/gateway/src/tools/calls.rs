@@ -111,9 +111,9 @@ impl McpService {
         let json = report.json();
         let value = json.get("result").unwrap_or(&Value::Null);
         let text = value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
-        let text = text.unwrap_or_else(|| match value {
-            Value::Null => report.result().to_owned(),
-            value => serde_json::to_string_pretty(value).unwrap_or_default(),
+        let text = text.unwrap_or_else(|| match value.is_null() {
+            true => report.result().to_owned(),
+            false => serde_json::to_string_pretty(value).unwrap_or_default(),
         });
         Ok(CallOutcome { text, structured: None, is_error: false })
     }

@@ -35,8 +35,7 @@ pub fn is_inert(path: &[u8]) -> bool {
     if classify(path).is_some() {
         return false;
     }
-    let mut names: Vec<Vec<u8>> =
-        path.split(|byte| *byte == b'/').map(|name| fold_component(name)).collect();
+    let mut names: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(fold_component).collect();
     let Some(name) = names.pop() else { return false };
     is_inert_name(&name)
         && names.iter().all(|name| !name.starts_with(b".") && !is_in(UNREVIEWED, name))
