@@ -38,7 +38,10 @@ pub use flow::{OutputFilter, Stream};
 pub use listeners::Sockets;
 pub use prepare::{PrepareError, open};
 pub use privilege::{Ids, Privilege};
-pub use request::{HomeMount, MAX_FILES, Mask, MaskKind, NetRequest, Request, Trust, Workspace};
+pub use request::{
+    HomeMount, LayerSync, MAX_FILES, Mask, MaskKind, NetRequest, OverlayLayers, Request, Trust,
+    Workspace,
+};
 pub use seccomp::{broker_filter, screen_filter};
 pub use start::{BuiltBox, StartError, start};
 pub use supervise::{SuperviseError, Supervision, Teardown};

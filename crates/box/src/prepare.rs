@@ -249,9 +249,9 @@ impl Mounts<'_> {
             // Direct mode skips the review, but hostile code still does not write the user's files: the
             // caller applies the harmless changes after the program has ended.
             (Mode::Overlay | Mode::Direct, Some(layers)) => {
-                let (place, real) = open(layers)?;
-                let layers = self.source(&place, &real)?;
-                self.steps.push(Step::Overlay { lower, layers, target: target.clone() });
+                let (place, real) = open(&layers.dir)?;
+                let (sync, layers) = (layers.sync, self.source(&place, &real)?);
+                self.steps.push(Step::Overlay { lower, layers, target: target.clone(), sync });
                 self.writable.push(target);
             }
             (Mode::ReadOnly, _) | (Mode::Overlay | Mode::Direct, None) => {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-pub use belljar_init::plan::MaskKind;
+pub use belljar_init::plan::{LayerSync, MaskKind};
 use belljar_model::{RunId, Template};
 
 /// The maximum total size of [`Request::files`] in bytes; all files are sent in one message.
@@ -82,11 +82,19 @@ pub struct Workspace {
     pub place: OwnedFd,
     /// Path of the directory with all symbolic links resolved.
     pub path: PathBuf,
-    /// The directory with `upper` and `work` of the overlay, if the workspace is an overlay.
-    pub layers: Option<PathBuf>,
+    /// The layers of the overlay, if the workspace is an overlay.
+    pub layers: Option<OverlayLayers>,
     /// Whether the directory contains only files of earlier boxes and is mounted writable, without an
     /// overlay. Several boxes can share such a directory.
     pub scratch: bool,
+}
+
+/// The layers of an overlay on the host.
+#[derive(Clone, Debug)]
+pub struct OverlayLayers {
+    /// Directory with `upper` and `work`.
+    pub dir: PathBuf,
+    pub sync: LayerSync,
 }
 
 /// A host directory that is mounted as the home of a box, and keeps its files after the run.

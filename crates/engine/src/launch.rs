@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{
-    BuiltBox, DiskCounter, ExecChannel, HomeMount, Mask, Privilege, Request, Supervision, Workspace,
+    BuiltBox, DiskCounter, ExecChannel, HomeMount, LayerSync, Mask, OverlayLayers, Privilege,
+    Request, Supervision, Workspace,
 };
 use belljar_model::{
     Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
@@ -561,13 +562,13 @@ fn elapsed_micros(since: Instant) -> u64 {
 }
 
 /// Creates the directories of the overlay, with the owner and mode of the workspace.
-pub fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
+pub fn prepare_layers(run: &Run, workspace: &mut Workspace, sync: LayerSync) -> anyhow::Result<()> {
     let stat =
         rustix::fs::fstat(&workspace.place).context("cannot read the identity of the workspace")?;
     let as_root = Privilege::of_this_process() == Privilege::Root;
     run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
     run.copy_mode(&workspace.path)?;
-    workspace.layers = Some(run.dir.clone());
+    workspace.layers = Some(OverlayLayers { dir: run.dir.clone(), sync });
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use belljar_box::{Mask, Workspace};
+use belljar_box::{LayerSync, Mask, Workspace};
 use belljar_model::permission::Permissions;
 use belljar_model::spec::{RunSpec, WorkspaceSpec};
 use belljar_model::{Mode, Overrides, Purpose, RunResult, Template};
@@ -86,7 +86,8 @@ pub fn start(
     let created = state.store().create(launch.record());
     let (mut run, lock) = created.kind(ErrorKind::CannotStart)?;
     if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
-        let prepared = launch::prepare_layers(&run, workspace).kind(ErrorKind::CannotStart);
+        let prepared = launch::prepare_layers(&run, workspace, LayerSync::Skipped);
+        let prepared = prepared.kind(ErrorKind::CannotStart);
         prepared.inspect_err(|_| launch::finish_run(&mut run, None, state))?;
         launch.disk = Some(DiskLimit::of_layers(run.dir.clone()));
     }

@@ -265,7 +265,15 @@ impl Run {
 
     /// Removes the directories of an empty overlay. A directory that is not empty stays.
     pub fn remove_layers(&self) {
-        for name in ["upper", "work/work", "work"] {
+        // The mark of overlayfs is in directories without permissions, see `LayerSync::Skipped`.
+        const MARKED: [&str; 3] =
+            ["work/work", "work/work/incompat", "work/work/incompat/volatile"];
+        for name in MARKED {
+            let dir = self.dir.join(name);
+            fs::set_permissions(dir, Permissions::from_mode(0o700)).ok(); // need not exist
+        }
+        fs::remove_file(self.dir.join("work/work/incompat/volatile/dirty")).ok(); // need not exist
+        for name in ["upper"].into_iter().chain(MARKED.into_iter().rev()).chain(["work"]) {
             fs::remove_dir(self.dir.join(name)).ok(); // fails for a directory that is not empty
         }
     }

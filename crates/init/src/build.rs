@@ -23,7 +23,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
-use crate::plan::{Access, Bytes, Plan, RootKind, Scratch, Source, Stage, Step};
+use crate::plan::{Access, Bytes, LayerSync, Plan, RootKind, Scratch, Source, Stage, Step};
 use crate::{Context, Failure, display, proc};
 
 /// The maximum number of bytes that are copied from a host file. The staging tmpfs has four times
@@ -85,7 +85,9 @@ impl<'a> NewRoot<'a> {
                     )?;
                     rustix::fs::mkdirat(&scratch, ".upper", Mode::from_raw_mode(0o755))?;
                     rustix::fs::mkdirat(&scratch, ".work", Mode::from_raw_mode(0o700))?;
-                    new_overlay(&staging, "rootfs", &Upper::At("scratch/.upper", "scratch/.work"))?
+                    // The upper layer is on a tmpfs, which has nothing to sync.
+                    let upper = Upper::At("scratch/.upper", "scratch/.work", LayerSync::Real);
+                    new_overlay(&staging, "rootfs", &upper)?
                 }
             };
             attach_to(root.as_fd(), open_beneath(&staging, b"root", OFlags::PATH)?.as_fd())?;
@@ -145,8 +147,8 @@ impl<'a> NewRoot<'a> {
             Step::ReadOnlyOverlay { source, target } => self
                 .read_only_overlay(source, target)
                 .context(Stage::Root, || format!("cannot mount {}", display(target))),
-            Step::Overlay { lower, layers, target } => {
-                self.overlay(lower, layers, target).context(Stage::Workspace, || {
+            Step::Overlay { lower, layers, target, sync } => {
+                self.overlay(lower, layers, target, *sync).context(Stage::Workspace, || {
                     format!("cannot mount an overlay on {}", display(target))
                 })
             }
@@ -323,15 +325,22 @@ impl<'a> NewRoot<'a> {
         self.attach(overlay.as_fd(), target)
     }
 
-    fn overlay(&self, lower: &Source, layers: &Source, target: &[u8]) -> io::Result<()> {
+    fn overlay(
+        &self,
+        lower: &Source,
+        layers: &Source,
+        target: &[u8],
+        sync: LayerSync,
+    ) -> io::Result<()> {
         // Overlayfs needs paths of its layers, so they are mounted on the staging tmpfs.
         for (name, source) in [("lower", lower), ("layers", layers)] {
             let tree = open_source(source, self.trees)?;
             let at = open_beneath(&self.staging, name.as_bytes(), OFlags::PATH)?;
             attach_to(tree.as_fd(), at.as_fd())?;
         }
-        let overlay =
-            new_overlay(&self.staging, "workspace", &Upper::At("layers/upper", "layers/work"))?;
+        remove_volatile_mark(&self.staging)?;
+        let upper = Upper::At("layers/upper", "layers/work", sync);
+        let overlay = new_overlay(&self.staging, "workspace", &upper)?;
         self.attach(overlay.as_fd(), target)
     }
 
@@ -388,8 +397,8 @@ fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
 
 /// The upper layer of an overlay.
 enum Upper<'a> {
-    /// The overlay stores changes in this upper directory, with this work directory.
-    At(&'a str, &'a str),
+    /// The overlay stores changes in this upper directory, with this work directory, and whether the overlay syncs them.
+    At(&'a str, &'a str, LayerSync),
     /// No upper layer. An overlay needs two layers, so an empty directory is added below.
     None,
 }
@@ -400,7 +409,7 @@ fn new_overlay(staging: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<O
     rustix::process::fchdir(staging)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let options = match upper {
-        Upper::At(upper, work) => {
+        Upper::At(upper, work, _) => {
             vec![("lowerdir", "lower"), ("upperdir", upper), ("workdir", work)]
         }
         Upper::None => vec![("lowerdir", "lower:covers/.dir")],
@@ -411,9 +420,30 @@ fn new_overlay(staging: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<O
     }
     // Overlayfs stores its metadata in user.* attributes; trusted.* needs privileges on the host.
     rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
+    if matches!(upper, Upper::At(_, _, LayerSync::Skipped)) {
+        rustix::mount::fsconfig_set_flag(&context, "volatile")?;
+    }
     rustix::mount::fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// Removes the mark that an overlay with the option `volatile` leaves in its work directory.
+///
+/// Overlayfs refuses to mount marked layers again, because files in them can be incomplete after a crash of
+/// the host. Only the layers of a session are mounted again, and their changes are compared and synced at the
+/// end of the session, whatever they contain.
+fn remove_volatile_mark(staging: &OwnedFd) -> io::Result<()> {
+    const MARK: &str = "layers/work/work/incompat/volatile";
+    for (path, flags) in
+        [(format!("{MARK}/dirty"), AtFlags::empty()), (MARK.to_owned(), AtFlags::REMOVEDIR)]
+    {
+        match rustix::fs::unlinkat(staging, path, flags) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Returns a detached mount of a mount source. Fails with `ESTALE` if a host path has another

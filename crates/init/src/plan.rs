@@ -273,7 +273,19 @@ pub enum Step {
         lower: Source,
         layers: Source,
         target: Bytes,
+        sync: LayerSync,
     },
+}
+
+/// Whether an overlay writes its upper layer to disk when a program, or the end of the mount, asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayerSync {
+    /// fsync(2) works as on the host. The end of the mount syncs the whole file system of the layers, which
+    /// can take long and slows other programs on that file system.
+    Real,
+    /// fsync(2) and the end of the mount write nothing to disk (overlay option `volatile`). The caller must
+    /// sync the files that it keeps.
+    Skipped,
 }
 
 /// The access that a mask leaves.

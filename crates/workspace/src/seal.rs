@@ -19,6 +19,7 @@ mod deleted;
 mod earlier;
 mod manifest;
 mod sides;
+mod sync;
 mod upper;
 
 use earlier::EarlierRuns;
@@ -72,6 +73,8 @@ pub enum SealError {
     Moved { path: RelPath },
     #[error("cannot store the original of {path:?}")]
     Keep { path: RelPath, source: io::Error },
+    #[error("cannot write the files that the box changed to disk")]
+    Sync { source: io::Error },
     #[error("cannot write {file}", file = Path::new("changes.json").display())]
     Write { source: io::Error },
     #[error(transparent)]
@@ -88,6 +91,7 @@ pub fn seal(layers: &Layers, start: Clock, limits: &SealLimits) -> Result<Change
         return Ok(sealed);
     }
     let changes = read_changes(layers, start, limits)?;
+    sync::write_to_disk(layers, &changes).map_err(|source| SealError::Sync { source })?;
     changes.save(layers).map_err(|source| SealError::Write { source })?;
     Ok(changes)
 }

@@ -148,6 +148,7 @@ fn judge(verdict: Verdict, accounting: Accounting) -> Vec<Instruction> {
     match rule {
         Rule::Allow => vec![ret(ALLOW)],
         Rule::Absent => vec![errno(ENOSYS)],
+        Rule::Ignored => vec![errno(0)],
         Rule::Ioctl => {
             let mut code = vec![load(argument(1))];
             code.extend(one_of(&TERMINAL_INJECTION, &[errno(EPERM)], &[ret(ALLOW)]));
@@ -373,6 +374,7 @@ mod tests {
                 let action = run(&program, machine.audit_number(), number, [0; 6]);
                 let expect = match call.map(|call| call.rule) {
                     Some(Rule::Absent) => ERRNO | ENOSYS,
+                    Some(Rule::Ignored) => ERRNO,
                     Some(Rule::Socket | Rule::LocalPair) => ERRNO | EAFNOSUPPORT,
                     Some(_) => ALLOW,
                     None if number > LAST_KNOWN => ERRNO | ENOSYS,

@@ -21,6 +21,8 @@ pub(crate) enum Rule {
     Allow,
     /// Refuses the call with `ENOSYS`, because programs probe for the call and fall back.
     Absent,
+    /// Returns success without an effect.
+    Ignored,
     /// Refuses input into terminals and other line disciplines: `TIOCSTI`, `TIOCLINUX`, `TIOCSETD`.
     Ioctl,
     /// Refuses to create a file with set-user-id or set-group-id.

@@ -30,7 +30,7 @@ pub(crate) const CALLS: &[Call] = &[
     Call { name: "copy_file_range", x86_64: Some(326), aarch64: Some(285), rule: Rule::Allow, why: "copy inside the kernel (cp, cargo)" },
     Call { name: "fsync", x86_64: Some(74), aarch64: Some(82), rule: Rule::Allow, why: "databases and editors" },
     Call { name: "fdatasync", x86_64: Some(75), aarch64: Some(83), rule: Rule::Allow, why: "databases" },
-    Call { name: "sync", x86_64: Some(162), aarch64: Some(81), rule: Rule::Allow, why: "shells and build tools" },
+    Call { name: "sync", x86_64: Some(162), aarch64: Some(81), rule: Rule::Ignored, why: "shells and build tools; the call would write all disks of the host" },
     Call { name: "syncfs", x86_64: Some(306), aarch64: Some(267), rule: Rule::Allow, why: "package managers" },
     Call { name: "sync_file_range", x86_64: Some(277), aarch64: Some(84), rule: Rule::Allow, why: "databases" },
     Call { name: "fallocate", x86_64: Some(285), aarch64: Some(47), rule: Rule::Allow, why: "reserve space" },

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use belljar_box::view::HOME;
-use belljar_box::{ExecChannel, ExecError, Program, Request, StartError};
+use belljar_box::{ExecChannel, ExecError, LayerSync, OverlayLayers, Program, Request, StartError};
 use belljar_model::{Access, Mount};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -231,4 +231,36 @@ fn c26_persistent_home_gives_no_access_to_other_belljar_state() {
         assert!(matches!(error, StartError::Prepare(_)), "{error}");
         assert!(error.to_string().contains("Belljar's own state"), "{error}");
     }
+}
+
+#[test]
+fn d16_end_of_an_overlay_syncs_no_file_system_of_the_host() {
+    let fixture = Fixture::new();
+    let options_with = |sync: LayerSync, name: &str| {
+        let mut workspace = fixture.overlay(name).unwrap();
+        let dir = workspace.layers.take().unwrap().dir;
+        workspace.layers = Some(OverlayLayers { dir, sync });
+        let request = Request { workspace: Some(workspace), ..fixture.request() };
+        let mut sandbox = fixture.start(&request);
+        let mounts = "grep ' /workspace ' /proc/self/mounts && echo more >> file && sync";
+        let (done, options) = sandbox.shell(mounts);
+        assert!(done, "{options}");
+        assert_eq!(sandbox.close().exit, Some(0));
+        options.contains("volatile")
+    };
+    assert!(!options_with(LayerSync::Real, "real"), "control: a named box syncs its layers");
+    assert!(options_with(LayerSync::Skipped, "w"));
+    // Overlayfs refuses to mount these layers again, unless its mark is removed.
+    let mark = fixture.path("w.layers/work/work/incompat/volatile");
+    assert!(
+        fixture
+            .outside(
+                &fixture.path(""),
+                &format!("chmod -R u+rwx w.layers/work; test -d {}", mark.display())
+            )
+            .exit
+            == Some(0)
+    );
+    assert!(options_with(LayerSync::Skipped, "w"));
+    assert_eq!(fs::read_to_string(fixture.path("w.layers/upper/file")).unwrap(), "more\nmore\n");
 }

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belljar_box::{
-    BoxEnd, ExecChannel, ExecProcess, ExecStreams, HomeMount, Program, Request, StartError,
-    Supervision, Workspace, embedded,
+    BoxEnd, ExecChannel, ExecProcess, ExecStreams, HomeMount, LayerSync, OverlayLayers, Program,
+    Request, StartError, Supervision, Workspace, embedded,
 };
 use belljar_model::{Access, Mount, RunId, Template};
 use rustix::pipe::PipeFlags;
@@ -105,6 +105,7 @@ impl Fixture {
         for part in ["upper", "work"] {
             self.directory(&format!("{name}.layers/{part}"));
         }
+        let layers = OverlayLayers { dir: layers, sync: LayerSync::Skipped };
         Some(Workspace { layers: Some(layers), scratch: false, ..self.scratch(name)? })
     }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context as _;
-use belljar_box::Workspace;
+use belljar_box::{LayerSync, Workspace};
 use belljar_model::{Mode, Review, RunRecord, RunState};
 
 use crate::changes::count_changes;
@@ -35,7 +35,7 @@ pub(super) fn create(state: &Scoped, path: &Path, mode: Mode) -> anyhow::Result<
     };
     let (run, lock) = state.store().create(record)?;
     if mode != Mode::ReadOnly {
-        prepare_layers(&run, &mut workspace)?;
+        prepare_layers(&run, &mut workspace, LayerSync::Skipped)?;
     }
     Ok((run, lock))
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use belljar_box::{HomeMount, Stream, Workspace};
+use belljar_box::{HomeMount, LayerSync, OverlayLayers, Stream, Workspace};
 use belljar_model::boxes::{BoxName, BoxWorkspace};
 use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
 use belljar_workspace::{Layers, RunPaths, SealLimits};
@@ -302,13 +302,13 @@ fn home(of: &NamedBox) -> Result<HomeMount, EngineError> {
 }
 
 /// Gives a workspace the overlay directories of the box's last run, or new ones if the last run changed
-/// nothing.
+/// nothing. Syncs reach the disk: a named box can keep a database in its workspace for months.
 fn layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
     if is_empty(&run.dir.join("upper")) {
         run.remove_layers();
-        return launch::prepare_layers(run, workspace);
+        return launch::prepare_layers(run, workspace, LayerSync::Real);
     }
     run.make_work_dir()?;
-    workspace.layers = Some(run.dir.clone());
+    workspace.layers = Some(OverlayLayers { dir: run.dir.clone(), sync: LayerSync::Real });
     Ok(())
 }

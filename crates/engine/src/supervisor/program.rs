@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_box::{BoxEnd, Teardown, Workspace};
+use belljar_box::{BoxEnd, LayerSync, OverlayLayers, Teardown, Workspace};
 use belljar_model::{Mode, Purpose};
 use belljar_wire::{self as wire, Job};
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -217,7 +217,8 @@ fn workspace(spec: &ProgramWorkspace) -> anyhow::Result<Workspace> {
         }
         ProgramWorkspace::Project { path, mode, dir } => {
             let (place, path) = belljar_box::open(path)?;
-            let layers = (*mode != Mode::ReadOnly).then(|| dir.clone());
+            let layers = OverlayLayers { dir: dir.clone(), sync: LayerSync::Skipped };
+            let layers = (*mode != Mode::ReadOnly).then_some(layers);
             Ok(Workspace { place, path, layers, scratch: false })
         }
     }
