@@ -68,6 +68,7 @@ impl Cgroup {
     /// [`Self::directories`].
     pub(crate) fn directory_specs(&self, limits: &Limits) -> Vec<CgroupSpec> {
         let memory_bytes = limits.memory.as_u64().to_string();
+        let buffers = socket_buffers(limits.memory.as_u64()).to_string();
         let processes = (limits.pids + OUR_PROCESSES).to_string();
         let quota = u64::from(limits.cpus.millis()) * PERIOD / 1000;
         let set = |file: &str, value: &str| Setting {
@@ -87,6 +88,9 @@ impl Cgroup {
                     set("memory.limit_in_bytes", &memory_bytes),
                     // The file exists only where the kernel accounts swap.
                     try_set("memory.memsw.limit_in_bytes", &memory_bytes),
+                    // cgroup v1 counts the buffers of TCP and UDP sockets only if this limit is set, and
+                    // not as part of the memory.
+                    set("memory.kmem.tcp.limit_in_bytes", &buffers),
                 ];
                 let cpu_settings = vec![set("cpu.cfs_quota_us", &quota.to_string())];
                 vec![
@@ -137,6 +141,12 @@ impl Cgroup {
     pub(crate) fn remove(&self) {
         self.directories().into_iter().for_each(janitor::remove);
     }
+}
+
+/// Returns the limit for the buffers of all TCP and UDP sockets of a box on cgroup v1.
+fn socket_buffers(memory: u64) -> u64 {
+    const LEAST: u64 = 1 << 20; // enough for a few connections, whatever the memory limit
+    (memory / 4).max(LEAST)
 }
 
 fn number(path: &Path) -> Option<u64> {

@@ -4,13 +4,17 @@
 //! amount below the limit is the control.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use belljar_sys::probe::{Arg, Call, Outcome, fork_and_run, in_child};
+use belljar_sys::probe::{Arg, Call, Field, Outcome, fork_and_run, in_child};
 use rustix::fs::MemfdFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use crate::acts::{Act, Params};
@@ -29,10 +33,28 @@ pub(crate) const ACTS: &[Act] = &[
     },
     Act { name: "memory-segments", takes: "BYTES (System V, detached)", run: memory_segments },
     Act { name: "memory-sockets", takes: "BYTES (in socket buffers)", run: memory_sockets },
+    Act { name: "memory-tcp", takes: "BYTES (in buffers of TCP sockets)", run: memory_tcp },
+    Act { name: "memory-udp", takes: "BYTES (in buffers of UDP sockets)", run: memory_udp },
+    Act { name: "semaphores", takes: "COUNT (sets) SIZE (semaphores per set)", run: semaphores },
     Act { name: "hold-files", takes: "COUNT", run: hold_files },
     Act { name: "fill", takes: "PATH BYTES", run: fill },
     Act { name: "fill-many", takes: "DIRECTORY BYTES (in files of 4 MiB)", run: fill_many },
     Act { name: "fill-unlinked", takes: "PATH BYTES (in unlinked files)", run: fill_unlinked },
+    Act {
+        name: "fill-mapped",
+        takes: "PATH BYTES (in unlinked files that only a mapping holds)",
+        run: fill_mapped,
+    },
+    Act {
+        name: "fill-sent",
+        takes: "PATH BYTES (in unlinked files that only a message holds)",
+        run: fill_sent,
+    },
+    Act {
+        name: "fill-among-files",
+        takes: "DIRECTORY COUNT BYTES (beside COUNT open files)",
+        run: fill_among_files,
+    },
     Act { name: "fill-hidden", takes: "DIRECTORY BYTES (of mode 0)", run: fill_hidden },
     Act { name: "files", takes: "DIRECTORY COUNT", run: files },
     Act { name: "output", takes: "BYTES", run: output },
@@ -176,6 +198,64 @@ fn memory_sockets(params: &Params<'_>) -> ActResult {
     Ok(sent.to_string())
 }
 
+/// Fills TCP connections of this machine to itself. No process reads from them.
+fn memory_tcp(params: &Params<'_>) -> ActResult {
+    let (wanted, piece) = (params.number::<usize>(0)?, vec![0x5a; MIB]);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (mut held, mut sent) = (Vec::new(), 0);
+    while sent < wanted {
+        let mut from = TcpStream::connect(listener.local_addr()?)
+            .map_err(|error| ActError::after(&error, sent))?;
+        held.push(listener.accept().map_err(|error| ActError::after(&error, sent))?.0);
+        from.set_nonblocking(true)?;
+        let before = sent;
+        // The receiver gets the bytes a little later than the sender has sent them.
+        for _ in 0..3 {
+            while let Ok(count) = from.write(&piece) {
+                sent += count;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        held.push(from);
+        if sent - before < 64 * 1024 {
+            return Err(ActError::after(&io::Error::from_raw_os_error(libc::EAGAIN), sent));
+        }
+    }
+    Ok(sent.to_string())
+}
+
+/// Fills UDP sockets, then counts what the kernel kept: it drops datagrams without an error.
+fn memory_udp(params: &Params<'_>) -> ActResult {
+    const DATAGRAMS: usize = 64; // fit into the default buffer of a socket
+    let (wanted, mut datagram) = (params.number::<usize>(0)?, [0x5a; 1000]);
+    let from = UdpSocket::bind("127.0.0.1:0")?;
+    let mut held = Vec::new();
+    for sent in (0..wanted).step_by(DATAGRAMS * datagram.len()) {
+        let to = UdpSocket::bind("127.0.0.1:0").map_err(|error| ActError::after(&error, sent))?;
+        let address = to.local_addr()?;
+        for _ in 0..DATAGRAMS {
+            from.send_to(&datagram, address).ok(); // a datagram that is lost is not counted below
+        }
+        to.set_nonblocking(true)?;
+        held.push(to);
+    }
+    let mut kept = 0;
+    for socket in &held {
+        while let Ok(count) = socket.recv(&mut datagram) {
+            kept += count;
+        }
+    }
+    if kept < wanted {
+        return Err(ActError::after(&io::Error::from_raw_os_error(libc::EAGAIN), kept));
+    }
+    Ok(kept.to_string())
+}
+
+fn semaphores(params: &Params<'_>) -> ActResult {
+    let args = [Arg::Word(0), Arg::Word(params.number(1)?), Arg::Word(0o600)];
+    repeated(Call::new(libc::SYS_semget, &args), params)
+}
+
 fn hold_files(params: &Params<'_>) -> ActResult {
     let count: u32 = params.number(0)?;
     let mut held = Vec::new();
@@ -203,6 +283,90 @@ fn fill_unlinked(params: &Params<'_>) -> ActResult {
         let file = File::create_new(path)?;
         fs::remove_file(path)?;
         Ok(file)
+    })
+}
+
+fn fill_mapped(params: &Params<'_>) -> ActResult {
+    const EACH: u64 = 4 << 20;
+    let path = params.c_string(0)?;
+    let count = params.number::<u64>(1)? / EACH;
+    let here = Arg::int(libc::AT_FDCWD.into());
+    let flags = Arg::Word((libc::O_CREAT | libc::O_EXCL | libc::O_RDWR).unsigned_abs().into());
+    let shared = Arg::Word(libc::MAP_SHARED.unsigned_abs().into());
+    let pause = [Field::Word(0), Field::Word(40_000_000)];
+    let open = [here, Arg::Bytes(&path), flags, Arg::Word(0o600)];
+    let unlink = [here, Arg::Bytes(&path), Arg::Word(0)];
+    let sleep = [Arg::Struct(&pause), Arg::Word(0)];
+    let of_each: Vec<_> = (0..usize::try_from(count).unwrap_or(usize::MAX))
+        .map(|number| {
+            let file = Arg::Result(number * 6);
+            (
+                [file, Arg::Word(0), Arg::Word(0), Arg::Word(EACH)],
+                [Arg::Word(0), Arg::Word(4096), Arg::Word(1), shared, file, Arg::Word(0)],
+                [file],
+            )
+        })
+        .collect();
+    let calls: Vec<Call<'_>> = of_each
+        .iter()
+        .flat_map(|(reserve, map, close)| {
+            [
+                Call::new(libc::SYS_openat, &open),
+                Call::new(libc::SYS_unlinkat, &unlink),
+                Call::new(libc::SYS_fallocate, reserve),
+                Call::new(libc::SYS_mmap, map),
+                Call::new(libc::SYS_close, close),
+                Call::new(libc::SYS_nanosleep, &sleep),
+            ]
+        })
+        .collect();
+    match in_child(&calls)? {
+        Outcome::Granted(_) => Ok((count * EACH).to_string()),
+        Outcome::Refused { index, errno } => {
+            Err(ActError::after(&io::Error::from_raw_os_error(errno), index / 6 * EACH as usize))
+        }
+        other @ (Outcome::Killed(_) | Outcome::Exited(_)) => crate::result::from_outcome(other),
+    }
+}
+
+/// Keeps unlinked files in messages that no process receives.
+fn fill_sent(params: &Params<'_>) -> ActResult {
+    let (path, wanted) = (params.text(0)?, params.number::<usize>(1)?);
+    let piece = vec![0x5a; 4 * MIB];
+    let (from, _to) = UnixStream::pair()?;
+    for written in (0..wanted).step_by(piece.len()) {
+        let mut file = File::create_new(path)?;
+        fs::remove_file(path)?;
+        file.write_all(&piece).map_err(|error| ActError::after(&error, written))?;
+        let descriptors = [file.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        rustix::net::sendmsg(&from, &[IoSlice::new(b"x")], &mut control, SendFlags::empty())?;
+        std::thread::sleep(4 * PAUSE);
+    }
+    Ok(wanted.to_string())
+}
+
+/// Fills the disk in a process tree that has many open files, which a watcher must look at.
+fn fill_among_files(params: &Params<'_>) -> ActResult {
+    let (directory, count) = (params.text(0)?, params.number::<usize>(1)?);
+    fs::create_dir(directory)?;
+    let mut left = count;
+    while left > 0 {
+        let held = left.min(4000);
+        left -= held;
+        fork_and_run(|| {
+            let files: Vec<_> = (0..held).map_while(|_| File::open("/dev/null").ok()).collect();
+            let code = wait_to_be_killed();
+            drop(files);
+            code
+        })
+        .map_err(|error| ActError::after(&error, left))?;
+    }
+    std::thread::sleep(Duration::from_secs(1)); // so that a watcher has looked at the files
+    write_files(params.number(2)?, 4 * MIB, |number| {
+        Ok(File::create(format!("{directory}/{number}"))?)
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use belljar_box::view::HOME;
 use belljar_box::{ExecChannel, ExecError, LayerSync, OverlayLayers, Program, Request, StartError};
-use belljar_model::{Access, Mount};
+use belljar_model::{Access, ByteSize, InForce, Layer, Mount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{Fixture, eventually, output_of, program, write};
@@ -263,4 +263,27 @@ fn d16_end_of_an_overlay_syncs_no_file_system_of_the_host() {
     );
     assert!(options_with(LayerSync::Skipped, "w"));
     assert_eq!(fs::read_to_string(fixture.path("w.layers/upper/file")).unwrap(), "more\nmore\n");
+}
+
+#[test]
+fn d16_socket_buffers_count_against_the_memory_limit() {
+    let fixture = Fixture::new();
+    let mut request = fixture.request();
+    request.template.limits.memory = ByteSize::mib(64);
+    request.template.limits.files = 8192;
+    for act in ["memory-tcp", "memory-udp"] {
+        let control = format!("ulimit -n 8192 && ./probe {act} 209715200");
+        let control = fixture.outside(&fixture.path(""), &control);
+        assert_eq!(control.exit, Some(0), "control: on the host, {control:?}");
+        let mut sandbox = fixture.start(&request);
+        let little = sandbox.run(&["/probe", act, "1000000"]);
+        assert_eq!(little.exit, Some(0), "control: below the limit, {little:?}");
+        let much = sandbox.run(&["/probe", act, "209715200"]);
+        let end = sandbox.close();
+        let has_cgroup = end.layers.iter().any(|layer| {
+            layer.layer == Layer::Cgroup && matches!(layer.state, InForce::InForce { .. })
+        });
+        // Without a cgroup nothing limits these buffers; the threat model says so.
+        assert!(!has_cgroup || much.exit != Some(0), "{act}: {much:?}");
+    }
 }
