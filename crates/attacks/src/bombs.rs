@@ -86,7 +86,14 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
     let hidden = [
         ("fill-unlinked /workspace/y 1048576", "fill-unlinked /workspace/y 268435456"),
         ("fill-hidden /workspace/d1 1048576", "fill-hidden /workspace/d2 268435456"),
+        ("fill-mapped /workspace/m 4194304", "fill-mapped /workspace/m 268435456"),
+        ("fill-sent /workspace/s 4194304", "fill-sent /workspace/s 268435456"),
         ("files /workspace/f1 100", "files /workspace/f2 300000"),
+        // Many open files make the measurement of deleted files slow.
+        (
+            "fill-among-files /workspace/a1 100 1048576",
+            "fill-among-files /workspace/a2 200000 536870912",
+        ),
     ];
     let of_disk = in_workspace.options(&["--disk", "16MiB"]);
     let hidden = hidden.map(|(little, much)| (of_disk.clone(), little, much, "disk", 137));

@@ -15,7 +15,7 @@ const OUR_PROCESSES: u32 = 1;
 const PERIOD: u64 = 100_000;
 
 /// The paths of the cgroup of one box, which the janitor creates.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Cgroup {
     /// The box uses cgroup v1: init joins through the `tasks` file of each controller.
     V1 { memory: PathBuf, pids: PathBuf, cpu: PathBuf },

@@ -1,19 +1,21 @@
 //! Enforces the disk limit of a box that writes through an overlay.
 //!
-//! The upper layer of an overlay is an ordinary directory, which the kernel does not limit. So the size of
-//! its tree is measured while the box runs. Deleted files that are still open are measured through the
-//! processes that hold them. If a directory cannot be read, the free space of the file system decides.
-//! Between two measurements a box can exceed the limit.
+//! The upper layer of an overlay is an ordinary directory, which the kernel does not limit. So it is
+//! measured while the box runs. This is a stand-in for a kernel limit: between two measurements a box can
+//! exceed the limit. The tree and the deleted files that processes still hold ([`crate::held`]) are measured
+//! on threads of their own, so a box that makes one measurement slow delays neither the other one, nor any
+//! other limit.
+//!
+//! A box with holders that cannot be measured, or whose measurement is slow, is limited by the free space of
+//! the file system: what is missing there, and is not in the tree, counts as the box's.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use rustix::fs::StatVfs;
-
-use crate::processes;
+use crate::held::Held;
+use crate::job::Job;
 
 /// The measured size of an overlay's upper layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,76 +26,158 @@ pub struct DiskUse {
 }
 
 /// A function that measures the upper layer of an overlay, up to the given number of bytes.
-pub type DiskCounter<'a> = dyn FnMut(u64) -> io::Result<DiskUse> + 'a;
+pub type DiskCounter = dyn FnMut(u64) -> io::Result<DiskUse> + Send;
 
 /// The minimum free space that must stay on the disk, in bytes. Below it a box is stopped, even if
 /// another program filled the disk.
 const RESERVE: u64 = 256 << 20;
-/// The ratio of pause to measurement time, so that a large tree does not keep a CPU busy.
-const PAUSE_RATIO: u32 = 10;
+/// Part of the limit by which the free space must shrink so that the next measurement starts early.
+const EARLY: u64 = 16;
 
 /// The state between two measurements of the disk use of a box.
-pub(crate) struct DiskWatch<'a> {
+pub(crate) struct DiskWatch {
     layers: PathBuf,
+    cap: u64,
     free_before: u64,
-    count: &'a mut DiskCounter<'a>,
-    next: Instant,
+    counter: Arc<Mutex<Box<DiskCounter>>>,
+    tree: Job<io::Result<DiskUse>>,
+    /// The current free space, and the size of the tree at its last measurement.
+    now: Space,
+    /// The state when the last measurement of held files started.
+    at_scan: Space,
+    /// The state when the box was last known to hold no unmeasurable files.
+    known: Space,
+    /// Whether the last measurement of held files found unmeasurable holders.
+    is_hiding: bool,
 }
 
-impl<'a> DiskWatch<'a> {
-    pub(crate) fn new(layers: &Path, count: &'a mut DiskCounter<'a>) -> io::Result<Self> {
-        let free_before = free(&rustix::fs::statvfs(layers)?);
-        Ok(Self { layers: layers.to_owned(), free_before, count, next: Instant::now() })
-    }
-
-    /// Returns whether the box uses more than `cap` bytes of disk. Returns true if the use cannot
-    /// be measured.
-    pub(crate) fn exceeded(&mut self, init: i32, cap: u64, pause: Duration) -> bool {
-        let began = Instant::now();
-        if began < self.next {
-            return false;
-        }
-        let verdict = self.measure(init, cap).unwrap_or(true);
-        self.next = Instant::now() + pause.max(began.elapsed() * PAUSE_RATIO);
-        verdict
-    }
-
-    fn measure(&mut self, init: i32, cap: u64) -> io::Result<bool> {
-        let stat = rustix::fs::statvfs(&self.layers)?;
-        if free(&stat) < RESERVE.min(self.free_before / 2) {
-            return Ok(true);
-        }
-        let used = (self.count)(cap)?;
-        if used.bytes > cap || used.bytes + unlinked(init) > cap {
-            return Ok(true);
-        }
-        let consumed = self.free_before.saturating_sub(free(&stat));
-        Ok(!used.complete && consumed > cap)
-    }
+/// The free space of a file system, and the size of the box's tree in it.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    free: u64,
+    tree: u64,
 }
 
-fn free(stat: &StatVfs) -> u64 {
-    stat.f_bavail * stat.f_frsize
-}
+impl DiskWatch {
+    pub(crate) fn new(layers: &Path, counter: Box<DiskCounter>, cap: u64) -> io::Result<Self> {
+        let free_before = free(layers)?;
+        let now = Space { free: free_before, tree: 0 };
+        Ok(Self {
+            layers: layers.to_owned(),
+            cap,
+            free_before,
+            counter: Arc::new(Mutex::new(counter)),
+            tree: Job::new(),
+            now,
+            at_scan: now,
+            known: now,
+            is_hiding: false,
+        })
+    }
 
-/// Returns the total size of deleted files that processes of the box still hold open.
-fn unlinked(init: i32) -> u64 {
-    let mut seen = std::collections::HashSet::new();
-    let mut bytes = 0;
-    for pid in processes::descendants(init) {
-        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
-        for link in entries.flatten().map(|entry| entry.path()) {
-            let Ok(meta) = fs::metadata(&link) else { continue };
-            let is_unlinked = meta.is_file() && meta.nlink() == 0 && !in_memory(&link);
-            if is_unlinked && seen.insert((meta.dev(), meta.ino())) {
-                bytes += meta.blocks() * 512;
+    /// Notes that a process of the box ran, so that the tree must be measured again.
+    pub(crate) fn note_activity(&mut self) {
+        self.tree.note_due();
+    }
+
+    /// Whether a measurement is running or must be repeated.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.tree.is_pending()
+    }
+
+    /// Collects and starts measurements, without waiting for one. Returns whether the box uses too much, or
+    /// its use cannot be measured.
+    ///
+    /// `held` is a new measurement of held files; `is_slow` says that such a measurement takes too long.
+    pub(crate) fn is_exceeded(
+        &mut self,
+        held: Option<&Held>,
+        is_slow: bool,
+        tick: Duration,
+    ) -> bool {
+        let Ok(free) = free(&self.layers) else { return true };
+        self.now.free = free;
+        if free < RESERVE.min(self.free_before / 2) || self.collect(held, is_slow) {
+            return true;
+        }
+        let (cap, counter) = (self.cap, Arc::clone(&self.counter));
+        let is_early = self.shrank_since(self.tree.free);
+        let started = self.tree.start_if_due(is_early, tick, move || {
+            let mut count = counter.lock().map_err(|_| io::ErrorKind::Other)?;
+            count(cap)
+        });
+        if started {
+            self.tree.free = free;
+        }
+        false
+    }
+
+    /// Whether the free space shrank so much since the last measurement of held files that the next one
+    /// starts early.
+    pub(crate) fn shrank_since_scan(&self) -> bool {
+        self.shrank_since(self.at_scan.free)
+    }
+
+    /// Notes that a measurement of held files started.
+    pub(crate) fn note_scan(&mut self) {
+        self.at_scan = self.now;
+    }
+
+    fn shrank_since(&self, free: u64) -> bool {
+        free.saturating_sub(self.now.free) > self.cap / EARLY
+    }
+
+    fn collect(&mut self, held: Option<&Held>, is_slow: bool) -> bool {
+        match self.tree.finished() {
+            Some(Ok(used)) => {
+                self.now.tree = used.bytes;
+                let consumed = self.free_before.saturating_sub(self.now.free);
+                if used.bytes > self.cap || (!used.complete && consumed > self.cap) {
+                    return true;
+                }
+            }
+            Some(Err(_)) => return true,
+            None => {}
+        }
+        if let Some(held) = held {
+            self.is_hiding = held.is_incomplete;
+            if !held.is_incomplete {
+                self.known = self.at_scan;
+            }
+            if self.now.tree.saturating_add(held.disk_bytes) > self.cap {
+                return true;
             }
         }
+        (self.is_hiding || is_slow) && unexplained(self.known, self.now) > self.cap
     }
-    bytes
 }
 
-fn in_memory(path: &Path) -> bool {
-    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
-    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == TMPFS)
+/// Returns the space that is missing since `before` and that is not in the tree.
+fn unexplained(before: Space, now: Space) -> u64 {
+    let consumed = before.free.saturating_sub(now.free);
+    consumed.saturating_sub(now.tree.saturating_sub(before.tree))
+}
+
+fn free(layers: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(layers)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unexplained_space_is_missing_on_disk_and_not_in_the_tree() {
+        for (before, now, expect) in [
+            ((1000, 0), (1000, 0), 0),
+            ((1000, 0), (900, 100), 0),
+            ((1000, 0), (900, 0), 100),
+            ((1000, 50), (900, 90), 60),
+            ((1000, 0), (1200, 0), 0),
+        ] {
+            let space = |(free, tree)| Space { free, tree };
+            assert_eq!(unexplained(space(before), space(now)), expect, "{before:?} {now:?}");
+        }
+    }
 }

@@ -12,14 +12,18 @@ pub mod doctor;
 pub mod embedded;
 pub mod view;
 
+mod activity;
 mod cgroup;
 mod disk;
 mod exec;
 mod flow;
 mod git;
+mod held;
 mod hint;
 mod janitor;
+mod job;
 mod listeners;
+mod meter;
 mod prepare;
 mod privilege;
 mod processes;

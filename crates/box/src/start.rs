@@ -166,7 +166,7 @@ pub fn start<T>(
     let starter =
         Starter { request, privilege, ids, cgroup: cgroup.as_ref(), janitor: janitor.as_ref() };
     let landlock_abi = belljar_sys::landlock::abi().unwrap_or(0);
-    let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
+    let layers = layers(request, landlock_abi, cgroup.as_ref());
     // After a failure the janitor sees its socket closed, and cleans up.
     let ((init, control, Built { streams, sockets, exec_socket }), done) =
         starter.start([&program, &null], || meanwhile(&layers))?;
@@ -429,7 +429,10 @@ fn host<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> StartError {
 }
 
 /// Returns the state of each isolation layer of a new box.
-fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<LayerState> {
+fn layers(request: &Request, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<LayerState> {
+    let template = &request.template;
+    let writes_to_disk = request.home.is_some()
+        || request.workspace.as_ref().is_some_and(|it| it.scratch || it.layers.is_some());
     let state = |layer: Layer| {
         if template.weaken.contains(&layer) {
             return InForce::Weakened;
@@ -445,6 +448,10 @@ fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Ve
                     return InForce::StandIn { mechanism: mechanism.to_owned() };
                 }
             },
+            // The kernel limits no directory of the host.
+            Layer::Rlimits if writes_to_disk => {
+                "disk: stand-in, a watcher adds up the files of the box".to_owned()
+            }
             Layer::TimeNamespace
             | Layer::ReadOnlySystem
             | Layer::ProcMask

@@ -1,11 +1,11 @@
 //! Supervises a running box: copies its streams, enforces limits that the kernel does not, cleans up.
 //!
-//! One thread runs one `poll` loop. A box has ended when init reports that no other process is left, or
+//! One thread runs one `poll` loop, which only waits for events; [`Meter`] measures on other threads. A box has ended when init reports that no other process is left, or
 //! when init has exited, because the kernel then kills all processes of its pid namespace.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use belljar_init::plan::{Event, InitCommand, Spent};
@@ -21,7 +21,7 @@ use crate::cgroup::{Cgroup, Counts};
 use crate::disk::{DiskCounter, DiskWatch};
 use crate::flow::{Filter, Flow, OutputFilter, Stream};
 use crate::janitor::Janitor;
-use crate::standin;
+use crate::meter::{Measured, Meter};
 use crate::start::{BuiltBox, Streams};
 use crate::verdict::{self, BoxEnd, Observed};
 
@@ -34,7 +34,8 @@ pub struct Supervision<'a> {
     pub filter: Option<&'a mut OutputFilter<'a>>,
     /// The directory of the overlay's layers and the function that measures them, if the box has an
     /// overlay.
-    pub disk: Option<(&'a Path, &'a mut DiskCounter<'a>)>,
+    /// The function is called on another thread.
+    pub disk: Option<(PathBuf, Box<DiskCounter>)>,
     /// The descriptor whose readability or closing kills the box.
     pub stop: Option<BorrowedFd<'a>>,
 }
@@ -54,15 +55,8 @@ pub enum SuperviseError {
     Host { doing: &'static str, source: io::Error },
 }
 
-/// The interval for checking limits that have no notification.
-const TICK: Duration = Duration::from_millis(100);
-/// The time between a termination signal and the kill of the box.
+/// Time between a termination signal and the kill of the box.
 const GRACE: Duration = Duration::from_secs(10);
-/// The number of consecutive checks at the process limit after which a box without a cgroup is a
-/// fork bomb.
-const FULL_TICKS: u32 = 10;
-/// The number of refused forks above which a box is a fork bomb. A busy build causes fewer.
-const FORK_BOMB: u64 = 256;
 
 impl BuiltBox {
     /// Starts the payload and supervises it until its end.
@@ -142,10 +136,6 @@ struct Watch<'a> {
     deadline: Option<Instant>,
     grace: Option<Instant>,
     interrupts: u32,
-    full_ticks: u32,
-    /// The highest measured memory use of a box without a cgroup, in bytes.
-    peak: u64,
-    next_tick: Instant,
     refused: Option<String>,
     /// Whether init has closed its socket, before it exits.
     closed: bool,
@@ -166,13 +156,21 @@ fn watch(
     let host_streams = [with.input, with.output, with.error];
     let (mut flows, terminal) =
         flows(streams, host_streams).map_err(host("cannot prepare the streams"))?;
-    let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(layers, count)).transpose();
-    let mut disk = disk.map_err(host("cannot measure the free disk space"))?;
+    let cap = built.template.limits.disk.as_u64();
+    let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(&layers, count, cap));
+    let disk = disk.transpose().map_err(host("cannot measure the free disk space"))?;
     process::trim_heap();
+    let measured = Measured {
+        init: built.init.pid,
+        cgroup: built.cgroup.clone(),
+        limits: built.template.limits.clone(),
+        disk,
+    };
+    let meter = Meter::start(measured).map_err(host("cannot start a thread"))?;
     let mut state = Watch::new(built);
     while !(state.over && flows.iter().skip(1).all(Flow::is_over)) {
-        let ready =
-            wait(&state, &signals, with.stop, &flows).map_err(host("cannot wait for the box"))?;
+        let ready = wait(&state, &signals, with.stop, &meter, &flows)
+            .map_err(host("cannot wait for the box"))?;
         if ready.signal {
             while let Some(signal) = signals.read().map_err(host("cannot read a signal"))? {
                 state.signal(signal, with.input, terminal.as_ref());
@@ -200,12 +198,12 @@ fn watch(
         if ready.exited {
             state.init_exited(&mut flows);
         }
-        state.limits(&mut flows, disk.as_mut());
+        state.limits(&mut flows, &meter);
     }
     if let Some(what) = state.refused.take() {
         return Err(SuperviseError::Refused { what });
     }
-    state.finish(&flows).map_err(host("cannot wait for init"))
+    state.finish(&flows, meter.peak()).map_err(host("cannot wait for init"))
 }
 
 /// Returns the flows of a box (input, output, error) and its terminal, if it has one.
@@ -246,6 +244,7 @@ fn wait(
     state: &Watch<'_>,
     signals: &SignalFd,
     stop: Option<BorrowedFd<'_>>,
+    meter: &Meter,
     flows: &[Flow<'_>],
 ) -> io::Result<Ready> {
     let mut polled = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
@@ -261,6 +260,8 @@ fn wait(
     let interests: Vec<Option<PollFd<'_>>> = flows.iter().map(Flow::interest).collect();
     let present: Vec<bool> = interests.iter().map(Option::is_some).collect();
     polled.extend(interests.into_iter().flatten());
+    // After all others: the report is read from the meter, not from the descriptor.
+    polled.extend(meter.interest().filter(|_| !state.over));
     let timeout = state.sleep().map(timespec);
     match rustix::event::poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -296,20 +297,17 @@ impl<'a> Watch<'a> {
             deadline: built.template.limits.timeout.map(|timeout| now + timeout),
             grace: None,
             interrupts: 0,
-            full_ticks: 0,
-            peak: 0,
-            next_tick: now + TICK,
             refused: None,
             closed: false,
         }
     }
 
-    /// Returns the time until the next deadline or limit check.
+    /// Returns the time until the next deadline.
     fn sleep(&self) -> Option<Duration> {
         if self.over {
             return None;
         }
-        let next = [self.deadline, self.grace, Some(self.next_tick)].into_iter().flatten().min()?;
+        let next = [self.deadline, self.grace].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -371,9 +369,9 @@ impl<'a> Watch<'a> {
         wire::send(self.built.control.as_fd(), &InitCommand::Signal(signal), &[]).ok(); // init can have exited
     }
 
-    /// Kills the box if it exceeds a limit that no event reports: output, time, memory, processes,
-    /// disk.
-    fn limits(&mut self, flows: &mut [Flow<'_>], disk: Option<&mut DiskWatch<'_>>) {
+    /// Kills the box if it exceeds a limit of the box: output, time, and those
+    /// that are measured on another thread.
+    fn limits(&mut self, flows: &mut [Flow<'_>], meter: &Meter) {
         let limits = &self.built.template.limits;
         let written: u64 = flows.iter().skip(1).map(|flow| flow.total).sum();
         if written > limits.output.as_u64() {
@@ -390,38 +388,8 @@ impl<'a> Watch<'a> {
         if self.grace.is_some_and(|grace| now >= grace) {
             self.kill(Reason::Interrupted);
         }
-        if self.over || now < self.next_tick {
-            return;
-        }
-        self.next_tick = now + TICK;
-        match &self.built.cgroup {
-            Some(cgroup) => {
-                let counts = cgroup.counts();
-                if counts.refused_forks > FORK_BOMB {
-                    self.kill(Reason::Pids);
-                }
-                // The kernel (v1) kills single processes; the limit is for the whole box.
-                if counts.memory_kills > 0 {
-                    self.kill(Reason::Memory);
-                }
-            }
-            None => {
-                let (init, limit) = (self.built.init.pid, limits.memory.as_u64());
-                let used = standin::memory_of(init, limit);
-                self.peak = self.peak.max(used);
-                if used > limit {
-                    self.kill(Reason::Memory);
-                }
-                let full = standin::processes_of(init) >= limits.pids as usize;
-                self.full_ticks = if full { self.full_ticks + 1 } else { 0 };
-                if self.full_ticks > FULL_TICKS {
-                    self.kill(Reason::Pids);
-                }
-            }
-        }
-        let (init, cap) = (self.built.init.pid, limits.disk.as_u64());
-        if disk.is_some_and(|disk| disk.exceeded(init, cap, TICK)) {
-            self.kill(Reason::Disk);
+        if let Some(reason) = meter.exceeded() {
+            self.kill(reason);
         }
     }
 
@@ -433,7 +401,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Returns how the box ended, and whether init has been reaped.
-    fn finish(self, flows: &[Flow<'_>]) -> io::Result<(BoxEnd, bool)> {
+    fn finish(self, flows: &[Flow<'_>], peak: u64) -> io::Result<(BoxEnd, bool)> {
         let usage = match self.spent {
             Some(Spent { user, system, max_rss_bytes }) => Usage { user, system, max_rss_bytes },
             None => {
@@ -451,7 +419,7 @@ impl<'a> Watch<'a> {
             signal: self.seen.signal,
             wall,
             cpu: CpuTime { user: micros(usage.user), system: micros(usage.system) },
-            peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes.max(self.peak))),
+            peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes.max(peak))),
             stdin_bytes: bytes(0),
             ended_in_newline: flows.get(1).is_none_or(Flow::ended_in_newline),
             output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },

@@ -191,7 +191,7 @@ struct Built {
     env: Vec<(OsString, OsString)>,
     broker: Option<BrokerHandle>,
     output_recorder: OutputRecorder,
-    disk: Option<(PathBuf, Box<DiskCounter<'static>>)>,
+    disk: Option<(PathBuf, Box<DiskCounter>)>,
     start: Instant,
 }
 
@@ -234,7 +234,7 @@ impl Built {
         };
         let disk = match spec.disk {
             Some(DiskLimit { dir, counted }) => {
-                let counter: Box<DiskCounter<'static>> =
+                let counter: Box<DiskCounter> =
                     Box::new(disk_counter(&counted).kind(ErrorKind::CannotStart)?);
                 Some((dir, counter))
             }
@@ -505,7 +505,7 @@ impl Launched {
         ended: impl FnOnce(),
     ) -> Result<Ended, EngineError> {
         let Self { built, built_box, recorder, setup } = self;
-        let Built { span, record, template, broker, mut output_recorder, mut disk, .. } = built;
+        let Built { span, record, template, broker, mut output_recorder, disk, .. } = built;
         let _entered = span.clone().entered();
         tracing::info!("program starts");
         let Streams { input, output, error, filter, stop } = streams;
@@ -513,9 +513,6 @@ impl Launched {
             output_recorder.write(stream, chunk);
             filter(stream, chunk, kept);
         };
-        let disk = disk
-            .as_mut()
-            .map(|(dir, counter)| (dir.as_path(), &mut **counter as &mut DiskCounter<'_>));
         let supervision =
             Supervision { input, output, error, filter: Some(&mut filter), disk, stop };
         let (finished, network_summary) =

@@ -323,7 +323,7 @@ fn fill_mapped(params: &Params<'_>) -> ActResult {
     match in_child(&calls)? {
         Outcome::Granted(_) => Ok((count * EACH).to_string()),
         Outcome::Refused { index, errno } => {
-            Err(ActError::after(&io::Error::from_raw_os_error(errno), index / 6 * EACH as usize))
+            Err(ActError::after(&io::Error::from_raw_os_error(errno), index / 6 * 4 * MIB))
         }
         other @ (Outcome::Killed(_) | Outcome::Exited(_)) => crate::result::from_outcome(other),
     }
