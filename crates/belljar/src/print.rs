@@ -1,5 +1,4 @@
 //! The only module that writes to the user's terminal. Text from a box is sanitised here or before.
-#![expect(clippy::print_stderr, reason = "only this module prints")]
 
 use std::io::{self, IsTerminal, Write};
 use std::process::Child;
@@ -25,7 +24,7 @@ impl Observer for Printer {
 
 /// Prints an error on one line: what failed, why, and what to do.
 pub(crate) fn error(error: &EngineError) {
-    eprintln!("belljar: {}", display::safe_line(format!("{error:#}")));
+    err(&format!("belljar: {}\n", display::safe_line(format!("{error:#}"))));
 }
 
 /// Prints the help, the version, or an error about the arguments, and returns the exit code.
@@ -35,7 +34,7 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
         let text = text.to_string();
         // Starts like every other error. The quoted arguments can contain control characters.
         let text = text.strip_prefix("error: ").map_or(text.clone(), |it| format!("belljar: {it}"));
-        eprint!("{}", display::safe_multiline(text));
+        err(&display::safe_multiline(text));
         return 2;
     }
     let text = if colour() { text.ansi().to_string() } else { text.to_string() };
@@ -44,17 +43,22 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
 
 /// Prints a note on standard error, beside the output of the program.
 pub(crate) fn note(text: &str) {
-    eprintln!("belljar: {}", display::safe_line(text));
+    err(&format!("belljar: {}\n", display::safe_line(text)));
 }
 
 /// Prints a log line of another process of Belljar.
 pub(crate) fn log_line(line: &str) {
-    eprintln!("{}", display::safe_line(line));
+    err(&format!("{}\n", display::safe_line(line)));
 }
 
 /// Prints a question without a line break after it.
 pub(crate) fn ask(question: &str) {
-    eprint!("{}", display::safe_multiline(question));
+    err(&display::safe_multiline(question));
+}
+
+/// Writes to standard error. A failure is ignored: there is no other place to report it.
+fn err(text: &str) {
+    io::stderr().lock().write_all(text.as_bytes()).ok(); // `eprintln!` would panic
 }
 
 /// Writes a result to standard output. A closed pipe is not an error.
@@ -194,7 +198,7 @@ fn pager() -> Option<Child> {
 /// Shows the progress of a long operation on one line of the terminal. Prints nothing elsewhere.
 pub(crate) fn progress(text: &str) {
     if io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{}", display::safe_line(text));
+        err(&format!("\r\x1b[K{}", display::safe_line(text)));
     }
 }
 
@@ -209,7 +213,7 @@ pub(crate) fn confirm(question: &str) -> io::Result<bool> {
     if !io::stdin().is_terminal() {
         return Ok(false);
     }
-    eprint!("{} [y/N] ", display::safe_line(question));
+    err(&format!("{} [y/N] ", display::safe_line(question)));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

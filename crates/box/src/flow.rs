@@ -39,6 +39,8 @@ pub(crate) struct Flow<'a> {
     /// The number of bytes that the flow has read so far.
     pub(crate) total: u64,
     last: Option<u8>,
+    /// Error of the host's side. The bytes after it are read and dropped, so that the program goes on.
+    lost: Option<io::Error>,
 }
 
 #[derive(Debug)]
@@ -67,7 +69,8 @@ impl<'a> Flow<'a> {
     }
 
     fn new(from: Source<'a>, to: Sink<'a>) -> Self {
-        Self { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0, total: 0, last: None }
+        let (from, to, pending) = (Some(from), Some(to), Vec::new());
+        Self { from, to, pending, sent: 0, total: 0, last: None, lost: None }
     }
 
     /// Returns whether the flow has ended, so that no more bytes can pass.
@@ -96,6 +99,11 @@ impl<'a> Flow<'a> {
         self.last.is_none_or(|last| last == b'\n')
     }
 
+    /// Takes the error because of which output was lost, such as a full disk.
+    pub(crate) const fn take_lost(&mut self) -> Option<io::Error> {
+        self.lost.take()
+    }
+
     /// Stops reading. Bytes that were already read are still written.
     pub(crate) fn end_input(&mut self) {
         self.from = None;
@@ -114,6 +122,8 @@ impl<'a> Flow<'a> {
             Ok(read) => read,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(()),
             Err(rustix::io::Errno::IO) => 0, // the other side of the terminal is closed
+            // Input that cannot be read, such as a directory, is the operator's and ends.
+            Err(_) if matches!(from, Source::Host(_)) => 0,
             Err(error) => return Err(error.into()),
         };
         chunk.truncate(read);
@@ -131,6 +141,9 @@ impl<'a> Flow<'a> {
             }
             _ => chunk,
         };
+        if self.lost.is_some() {
+            self.pending.clear();
+        }
         self.close_if_done();
         Ok(())
     }
@@ -143,6 +156,12 @@ impl<'a> Flow<'a> {
             Ok(wrote) => self.sent += wrote,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::IO) => self.to = None,
+            Err(error) if matches!(to, Sink::Host(_)) => {
+                // The program has done its work, or is doing it: only its output is lost.
+                self.lost = Some(error.into());
+                self.pending.clear();
+                self.sent = 0;
+            }
             Err(error) => return Err(error.into()),
         }
         self.close_if_done();
@@ -174,5 +193,34 @@ impl Sink<'_> {
             Self::Host(fd) => *fd,
             Self::Box(fd) => fd.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn output_that_cannot_be_written_is_read_to_its_end_and_reported() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let (from_box, payload) = rustix::pipe::pipe().unwrap();
+        let mut flow = Flow::outwards(from_box, full.as_fd());
+        let mut payload = File::from(payload);
+        payload.write_all(b"some text\n").unwrap();
+        flow.advance(None).unwrap(); // reads
+        flow.advance(None).unwrap(); // fails to write
+        for _ in 0..2 {
+            payload.write_all(b"some text\n").unwrap();
+            flow.advance(None).unwrap(); // reads and drops
+        }
+        assert!(!flow.is_over(), "the program can go on writing");
+        drop(payload);
+        flow.advance(None).unwrap();
+        assert!(flow.is_over());
+        assert_eq!(flow.total, 30);
+        assert_eq!(flow.take_lost().unwrap().kind(), io::ErrorKind::StorageFull);
     }
 }

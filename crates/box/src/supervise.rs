@@ -203,7 +203,7 @@ fn watch(
     if let Some(what) = state.refused.take() {
         return Err(SuperviseError::Refused { what });
     }
-    state.finish(&flows, meter.peak()).map_err(host("cannot wait for init"))
+    state.finish(&mut flows, meter.peak()).map_err(host("cannot wait for init"))
 }
 
 /// Returns the flows of a box (input, output, error) and its terminal, if it has one.
@@ -401,7 +401,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Returns how the box ended, and whether init has been reaped.
-    fn finish(self, flows: &[Flow<'_>], peak: u64) -> io::Result<(BoxEnd, bool)> {
+    fn finish(self, flows: &mut [Flow<'_>], peak: u64) -> io::Result<(BoxEnd, bool)> {
         let usage = match self.spent {
             Some(Spent { user, system, max_rss_bytes }) => Usage { user, system, max_rss_bytes },
             None => {
@@ -410,6 +410,7 @@ impl<'a> Watch<'a> {
             }
         };
         let counts = self.built.cgroup.as_ref().map_or_else(Counts::default, Cgroup::counts);
+        let lost = flows.iter_mut().skip(1).find_map(Flow::take_lost);
         let bytes = |index: usize| flows.get(index).map_or(0, |flow| flow.total);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let wall = self.started.zip(self.ended).map_or(Duration::ZERO, |(from, to)| to - from);
@@ -421,6 +422,7 @@ impl<'a> Watch<'a> {
             cpu: CpuTime { user: micros(usage.user), system: micros(usage.system) },
             peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes.max(peak))),
             stdin_bytes: bytes(0),
+            lost_output: lost,
             ended_in_newline: flows.get(1).is_none_or(Flow::ended_in_newline),
             output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },
             layers: self.built.layers.clone(),

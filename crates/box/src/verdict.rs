@@ -20,6 +20,8 @@ pub struct BoxEnd {
     pub output: OutputBytes,
     /// Whether standard output ended with a newline or was empty.
     pub ended_in_newline: bool,
+    /// Error because of which output of the program was lost on the host, such as a full disk.
+    pub lost_output: Option<std::io::Error>,
     pub layers: Vec<LayerState>,
     /// The error of `execve`, if the program could not be executed.
     pub exec_error: Option<std::io::Error>,

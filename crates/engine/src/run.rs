@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use belljar_box::{LayerSync, Mask, Workspace};
+use belljar_box::{BoxEnd, LayerSync, Mask, Workspace};
 use belljar_model::permission::Permissions;
 use belljar_model::spec::{RunSpec, WorkspaceSpec};
 use belljar_model::{Mode, Overrides, Purpose, RunResult, Template};
@@ -47,6 +47,8 @@ pub struct RunEnd {
     pub result: RunResult,
     /// Whether the last byte of standard output was a line break.
     pub ended_in_newline: bool,
+    /// The error because of which output of the program was lost, such as a full disk.
+    pub lost_output: Option<std::io::Error>,
 }
 
 /// The settings of one run, from the configuration and the spec.
@@ -123,14 +125,18 @@ impl StartedRun {
     ) -> Result<RunEnd, EngineError> {
         let Self { mut run, launched, config_file, has_layers, _lock } = self;
         let template = launched.template().clone();
+        let disk = template.limits.disk.as_u64();
         let mut ended = match launched.supervise(state, streams, ended) {
             Ok(ended) => ended,
             Err(failure) => {
+                // The program can have worked until the supervision failed.
+                if has_layers {
+                    changes::count_changes(&mut run, state, disk);
+                }
                 launch::finish_run(&mut run, None, state);
                 return Err(failure);
             }
         };
-        let disk = template.limits.disk.as_u64();
         let changed = has_layers.then(|| changes::count_changes(&mut run, state, disk));
         if let Some(error) = &ended.finished.exec_error {
             let sentence = ended.finished.reason.sentence();
@@ -157,7 +163,8 @@ impl StartedRun {
         launch::finish_run(&mut run, Some(result.clone()), state);
         drop(ended.teardown);
         ended.network_summary.iter().for_each(|summary| network::report(state, summary));
-        Ok(RunEnd { result, ended_in_newline: ended.finished.ended_in_newline })
+        let BoxEnd { ended_in_newline, lost_output, .. } = ended.finished;
+        Ok(RunEnd { result, ended_in_newline, lost_output })
     }
 }
 

@@ -23,6 +23,9 @@ use crate::spec::{Invocation, run_spec};
 use crate::terminal::{self, RawMode};
 use belljar_engine::screen::guard::Guard;
 
+const LOST_OUTPUT: &str = "cannot write the output of the program; the program ran to its end, which is recorded, and its \
+                           changes are kept: `belljar runs` shows the run";
+
 /// Runs `belljar run`.
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     refuse_unknown_option(args)?;
@@ -43,8 +46,12 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let spec = run_spec(args, size, invocation).kind(ErrorKind::Invalid)?;
     let options = RunOptions { current_dir };
     let started = run::start(&state, &spec, &options)?;
-    let RunEnd { result, ended_in_newline } = supervise(&state, started, size.is_some())?;
+    let RunEnd { result, ended_in_newline, lost_output } =
+        supervise(&state, started, size.is_some())?;
     print_notes(&result, args);
+    if let Some(error) = lost_output {
+        return Err(error).context(LOST_OUTPUT).kind(ErrorKind::Broken);
+    }
     if args.json {
         print::out(if ended_in_newline { "" } else { "\n" }).kind(ErrorKind::Broken)?;
         print::json(&result).kind(ErrorKind::Broken)?;

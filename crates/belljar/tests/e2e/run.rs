@@ -17,6 +17,28 @@ fn layer<'a>(result: &'a Value, name: &str) -> &'a str {
     found.and_then(|layer| layer["state"].as_str()).expect("the layer has a state")
 }
 
+#[test]
+fn h12_run_whose_output_cannot_be_written_keeps_its_changes_and_its_result() {
+    let program = "echo text > made; echo output; echo errors >&2; echo more >> made; exit 7";
+    // The last one is the control.
+    for redirect in ["> /dev/full", "2> /dev/full", "> /dev/full 2>&1", "> /dev/null 2>&1"] {
+        let lab = lab();
+        let script = format!("exec $BELLJAR run -- sh -c '{program}' {redirect}");
+        let ended = lab.program("sh").args(["-c", &script]).run();
+        let is_lost = redirect.contains("/dev/full");
+        assert_eq!(ended.code(), if is_lost { 1 } else { 7 }, "{redirect}: {ended:?}");
+        let record = fs::read(lab.run_dir().join("run.json")).unwrap();
+        let record: Value = serde_json::from_slice(&record).unwrap();
+        assert_eq!(record["review"], "pending", "{redirect}");
+        assert_eq!(record["result"]["exit"], 7, "{redirect}");
+        let made = fs::read_to_string(lab.run_dir().join("upper/made")).unwrap();
+        assert_eq!(made, "text\nmore\n", "{redirect}");
+        let log = lab.belljar(["ledger", "log", "--json"]).run();
+        let log = String::from_utf8(log.stdout).unwrap();
+        assert!(log.contains("run.ended") && !log.contains("run.failed"), "{redirect}: {log}");
+    }
+}
+
 // ---- Exit codes
 
 /// Asserts the exit code of `belljar run` and the reason in its result.
