@@ -127,7 +127,17 @@ fn timeout(lab: &Lab, checks: &mut Checks) -> Step {
 /// Without a cgroup, kernel buffers are not counted; this is a known gap in the threat model.
 fn unmapped(lab: &Lab, checks: &mut Checks) -> Step {
     let boxed = lab.boxed().options(&["--memory", "64MiB", "--disk", "64MiB"]);
-    for act in ["memory-files", "memory-segments", "memory-sockets"] {
+    let boxed_sets = boxed.act_json("semaphores 2000 30000")?;
+    let refused = boxed_sets.ended.stdout_text();
+    // Without a cgroup, only small sets are allowed; with one, the kernel counts the memory of all sets.
+    let stopped = match boxed_sets.layer("cgroup") {
+        "in_force" => boxed_sets.reason() == "memory" || refused.starts_with("errno"),
+        _ => refused.starts_with("errno EPERM after 0"),
+    };
+    checks.holds(stopped, format_args!("large semaphore sets: {refused}"))?;
+    let sets = boxed.act("semaphores 10 20")?;
+    checks.control(sets.starts_with("ok"), format_args!("small semaphore sets: {sets}"))?;
+    for act in ["memory-files", "memory-mapped", "memory-segments", "memory-sockets"] {
         let (little, result) =
             (boxed.act(&format!("{act} 1048576"))?, boxed.act_json(&format!("{act} 400000000"))?);
         let in_force = result.layer("cgroup") == "in_force";

@@ -19,15 +19,18 @@ pub(crate) struct Held {
     pub(crate) disk_bytes: u64,
     /// Size of memory files (memfd), which resident sizes do not include.
     pub(crate) memory_bytes: u64,
-    /// Whether the box has holders that cannot be measured.
+    /// Whether the box has holders of files on disk that cannot be measured.
     pub(crate) is_incomplete: bool,
+    /// Whether the box has mappings of memory files that cannot be measured.
+    pub(crate) hides_memory: bool,
 }
 
 /// Measures the files that the processes of a box hold by a descriptor or by a mapping.
 pub(crate) fn measure(init: i32) -> Held {
     let mut held = Held::default();
     let mut seen = HashSet::new();
-    for pid in processes::descendants(init) {
+    let processes = processes::descendants(init);
+    for pid in &processes {
         let entries = fs::read_dir(format!("/proc/{pid}/fd"));
         for link in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
             let Ok(meta) = fs::metadata(&link) else { continue };
@@ -36,12 +39,20 @@ pub(crate) fn measure(init: i32) -> Held {
                 held.is_incomplete |= holds_descriptors(&link);
             }
         }
-        for range in deleted_mappings(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default()) {
-            let link = PathBuf::from(format!("/proc/{pid}/map_files/{range}"));
+    }
+    for pid in &processes {
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        for mapping in deleted_mappings(&String::from_utf8_lossy(&maps)) {
+            if mapping.is_memory && seen.iter().any(|(_, inode)| *inode == mapping.inode) {
+                continue; // a process holds it by a descriptor too
+            }
+            let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapping.range));
             match fs::metadata(&link) {
                 Ok(meta) => held.count(&link, &meta, &mut seen),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // Only root can follow these links.
-                Err(error) => held.is_incomplete |= error.kind() != io::ErrorKind::NotFound,
+                Err(_) if mapping.is_memory => held.hides_memory = true,
+                Err(_) => held.is_incomplete = true,
             }
         }
     }
@@ -73,15 +84,27 @@ fn holds_descriptors(socket: &Path) -> bool {
     count.is_some_and(|count| count.trim() != "0")
 }
 
-/// Returns the address ranges of mapped files that were deleted, from proc_pid_maps(5), without those that
-/// are in memory by their path.
-fn deleted_mappings(maps: &[u8]) -> Vec<String> {
-    const IN_MEMORY: [&str; 4] = ["/memfd:", "/dev/", "/SYSV", "/tmp/"];
-    let maps = String::from_utf8_lossy(maps);
+/// A mapping of a file without a name.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping<'a> {
+    /// The addresses, as in the names of proc_pid_map_files(5).
+    range: &'a str,
+    inode: u64,
+    /// Whether it is a memory file (memfd). Otherwise it is a deleted file on disk.
+    is_memory: bool,
+}
+
+/// Returns the mappings of deleted files on disk and of memory files, from proc_pid_maps(5).
+fn deleted_mappings(maps: &str) -> Vec<Mapping<'_>> {
+    // Resident sizes and the size of a tmpfs limit these.
+    const OTHER_MEMORY: [&str; 3] = ["/dev/", "/SYSV", "/tmp/"];
     let deleted = maps.lines().filter_map(|line| {
         let path = line.get(line.find('/')?..)?.strip_suffix(" (deleted)")?;
-        let is_in_memory = IN_MEMORY.iter().any(|prefix| path.starts_with(prefix));
-        (!is_in_memory).then(|| line.split(' ').next().unwrap_or_default().to_owned())
+        let mut fields = line.split(' ');
+        let (range, inode) = (fields.next()?, fields.nth(3)?.parse().ok()?);
+        let is_memory = path.starts_with("/memfd:");
+        let is_other = OTHER_MEMORY.iter().any(|prefix| path.starts_with(prefix));
+        (!is_other).then_some(Mapping { range, inode, is_memory })
     });
     deleted.collect()
 }
@@ -96,8 +119,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deleted_mappings_are_those_of_files_on_disk() {
-        let maps = b"\
+    fn deleted_mappings_are_those_of_files_on_disk_and_of_memory_files() {
+        let maps = "\
 7f00-7f10 r--s 00000000 00:2d 12  /workspace/a b (deleted)
 7f10-7f20 r--s 00000000 00:2d 13  /workspace/kept
 7f20-7f30 rw-s 00000000 00:01 14  /memfd:x (deleted)
@@ -105,6 +128,8 @@ mod tests {
 7f40-7f50 rw-p 00000000 00:00 0
 7f50-7f60 rw-p 00000000 00:00 0   [heap]
 ";
-        assert_eq!(deleted_mappings(maps), ["7f00-7f10"]);
+        let file = Mapping { range: "7f00-7f10", inode: 12, is_memory: false };
+        let memory = Mapping { range: "7f20-7f30", inode: 14, is_memory: true };
+        assert_eq!(deleted_mappings(maps), [file, memory]);
     }
 }

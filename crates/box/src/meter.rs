@@ -20,7 +20,7 @@ use crate::cgroup::Cgroup;
 use crate::disk::DiskWatch;
 use crate::held::{self, Held};
 use crate::job::Job;
-use crate::standin;
+use crate::standin::{self, HiddenMemory};
 
 /// Interval between two looks at a box.
 const TICK: Duration = Duration::from_millis(100);
@@ -111,6 +111,7 @@ struct State {
     scan: Job<Held>,
     /// The last result of `scan`.
     held: Held,
+    hidden: HiddenMemory,
     full_looks: u32,
     /// Number of consecutive looks without activity.
     idle: u32,
@@ -119,7 +120,8 @@ struct State {
 impl State {
     fn new(of: Measured) -> Self {
         let (activity, held) = (Activity::default(), Held::default());
-        Self { of, activity, scan: Job::new(), held, full_looks: 0, idle: 0 }
+        let hidden = HiddenMemory::default();
+        Self { of, activity, scan: Job::new(), held, hidden, full_looks: 0, idle: 0 }
     }
 
     fn pause(&self) -> Duration {
@@ -172,7 +174,9 @@ impl State {
             }
             None => {
                 let limit = self.of.limits.memory.as_u64();
-                let used = standin::memory_of(init, self.held.memory_bytes, limit);
+                let hidden = self.hidden.look(self.held.hides_memory);
+                let unmapped = self.held.memory_bytes.saturating_add(hidden);
+                let used = standin::memory_of(init, unmapped, limit);
                 peak.fetch_max(used, Ordering::Relaxed);
                 if used > limit {
                     return Some(Reason::Memory);

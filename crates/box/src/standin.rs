@@ -25,6 +25,37 @@ pub(crate) fn memory_of(init: i32, unmapped: u64, limit: u64) -> u64 {
         .sum()
 }
 
+/// Limits memory files that only a mapping holds, which a plain user cannot measure.
+///
+/// As long as a box has such mappings, all shared memory that the machine has gained since then counts as
+/// the box's.
+#[derive(Debug, Default)]
+pub(crate) struct HiddenMemory {
+    /// Shared memory of the machine when the box was last known to have no such mapping.
+    before: Option<u64>,
+}
+
+impl HiddenMemory {
+    /// Returns the memory that the box may hide, in bytes.
+    pub(crate) fn look(&mut self, is_hiding: bool) -> u64 {
+        let now = shared_memory().unwrap_or(0);
+        match self.before {
+            Some(before) if is_hiding => now.saturating_sub(before),
+            _ => {
+                self.before = Some(now);
+                0
+            }
+        }
+    }
+}
+
+/// Returns the shared memory of the whole machine in bytes, see proc_meminfo(5).
+fn shared_memory() -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("Shmem:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 /// Returns the number of processes in the box, without init.
 pub(crate) fn processes_of(init: i32) -> usize {
     processes::descendants(init).len() - 1

@@ -31,6 +31,11 @@ pub(crate) const ACTS: &[Act] = &[
         takes: "BYTES (in memfds that no process maps)",
         run: memory_files,
     },
+    Act {
+        name: "memory-mapped",
+        takes: "BYTES (in memfds that only an untouched mapping holds)",
+        run: memory_mapped,
+    },
     Act { name: "memory-segments", takes: "BYTES (System V, detached)", run: memory_segments },
     Act { name: "memory-sockets", takes: "BYTES (in socket buffers)", run: memory_sockets },
     Act { name: "memory-tcp", takes: "BYTES (in buffers of TCP sockets)", run: memory_tcp },
@@ -287,15 +292,28 @@ fn fill_unlinked(params: &Params<'_>) -> ActResult {
 }
 
 fn fill_mapped(params: &Params<'_>) -> ActResult {
-    const EACH: u64 = 4 << 20;
     let path = params.c_string(0)?;
-    let count = params.number::<u64>(1)? / EACH;
     let here = Arg::int(libc::AT_FDCWD.into());
     let flags = Arg::Word((libc::O_CREAT | libc::O_EXCL | libc::O_RDWR).unsigned_abs().into());
-    let shared = Arg::Word(libc::MAP_SHARED.unsigned_abs().into());
-    let pause = [Field::Word(0), Field::Word(40_000_000)];
     let open = [here, Arg::Bytes(&path), flags, Arg::Word(0o600)];
     let unlink = [here, Arg::Bytes(&path), Arg::Word(0)];
+    let open = Call::new(libc::SYS_openat, &open);
+    hold_by_mappings(params.number(1)?, open, Call::new(libc::SYS_unlinkat, &unlink))
+}
+
+fn memory_mapped(params: &Params<'_>) -> ActResult {
+    let create = [Arg::Bytes(b"bomb\0"), Arg::Word(0)];
+    let create = Call::new(libc::SYS_memfd_create, &create);
+    hold_by_mappings(params.number(0)?, create, Call::new(libc::SYS_getpid, &[]))
+}
+
+/// Reserves `wanted` bytes in files that `open` and then `unlink` make, maps one page of each file and
+/// closes it.
+fn hold_by_mappings(wanted: u64, open: Call<'_>, unlink: Call<'_>) -> ActResult {
+    const EACH: u64 = 4 << 20;
+    let count = wanted / EACH;
+    let shared = Arg::Word(libc::MAP_SHARED.unsigned_abs().into());
+    let pause = [Field::Word(0), Field::Word(40_000_000)];
     let sleep = [Arg::Struct(&pause), Arg::Word(0)];
     let of_each: Vec<_> = (0..usize::try_from(count).unwrap_or(usize::MAX))
         .map(|number| {
@@ -311,8 +329,8 @@ fn fill_mapped(params: &Params<'_>) -> ActResult {
         .iter()
         .flat_map(|(reserve, map, close)| {
             [
-                Call::new(libc::SYS_openat, &open),
-                Call::new(libc::SYS_unlinkat, &unlink),
+                open,
+                unlink,
                 Call::new(libc::SYS_fallocate, reserve),
                 Call::new(libc::SYS_mmap, map),
                 Call::new(libc::SYS_close, close),

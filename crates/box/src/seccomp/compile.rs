@@ -10,8 +10,8 @@ use super::broker;
 use super::rule::{
     AF_UNIX, CREATING, Call, DESCRIPTOR_FLAGS, EAFNOSUPPORT, EINVAL, ENOSYS, EPERM,
     FILTERS_ON_SOCKETS, HARMLESS_NODES, INTERNET, NAMESPACES, NEW_LISTENER, NODE_TYPE, PERSONAS,
-    PROT_EXEC, PROTOCOLS, READINESS, RLIMIT_CORE, Rule, SET_ID_BITS, SMALL_SEGMENT, SOCKET_TYPE,
-    SOL_SOCKET, SOL_TCP, STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_INJECTION,
+    PROT_EXEC, PROTOCOLS, READINESS, RLIMIT_CORE, Rule, SET_ID_BITS, SMALL_SEGMENT, SMALL_SET,
+    SOCKET_TYPE, SOL_SOCKET, SOL_TCP, STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_INJECTION,
 };
 use super::table::{CALLS, LAST_KNOWN};
 
@@ -212,8 +212,19 @@ fn judge(verdict: Verdict, accounting: Accounting) -> Vec<Instruction> {
             errno(EINVAL),
             ret(ALLOW),
         ],
-        Rule::Affinity | Rule::Segment if accounting == Accounting::Cgroup => vec![ret(ALLOW)],
+        Rule::Affinity | Rule::Segment | Rule::Semaphores | Rule::Accounted
+            if accounting == Accounting::Cgroup =>
+        {
+            vec![ret(ALLOW)]
+        }
         Rule::Affinity => vec![errno(EPERM)],
+        Rule::Accounted => vec![errno(ENOSYS)],
+        Rule::Semaphores => vec![
+            load(argument(1)),
+            jump(GREATER_EQUAL, SMALL_SET + 1, 0, 1),
+            errno(EPERM),
+            ret(ALLOW),
+        ],
         Rule::Segment => vec![
             load(argument(1) + 4),
             jump(EQUAL, 0, 0, 2),
@@ -450,6 +461,9 @@ mod tests {
         assert_eq!(action("shmget", [0, 65536, 0, 0, 0, 0]), ALLOW);
         assert_eq!(action("shmget", [0, 65537, 0, 0, 0, 0]), REFUSED);
         assert_eq!(action("shmget", [0, 1 << 32, 0, 0, 0, 0]), REFUSED);
+        assert_eq!(action("semget", [0, 32, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(action("semget", [0, 33, 0, 0, 0, 0]), REFUSED);
+        assert_eq!(action("msgget", [0; 6]), ERRNO | ENOSYS);
     }
 
     fn broker(name: &str, machine: Machine, args: [u64; 6]) -> u32 {

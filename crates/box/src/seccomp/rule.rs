@@ -72,6 +72,10 @@ pub(crate) enum Rule {
     /// Limits the size of a shared memory segment without a cgroup, because polling cannot see
     /// unmapped memory.
     Segment,
+    /// Limits the size of a semaphore set without a cgroup: 32,000 large sets are gigabytes.
+    Semaphores,
+    /// Returns `ENOSYS` without a cgroup, because nothing else limits the memory of the kernel behind it.
+    Accounted,
 }
 
 pub(crate) const EPERM: u32 = 1;
@@ -115,3 +119,6 @@ pub(crate) const SOL_TCP: u32 = 6;
 pub(crate) const TCP_UPPER_LAYER: u32 = 31;
 /// The maximum size of a shared memory segment without a cgroup, enough for the locks of databases.
 pub(crate) const SMALL_SEGMENT: u32 = 64 * 1024;
+/// Size of a semaphore set that is enough for databases. 32,000 sets of this size, the maximum of the
+/// kernel, need 70 MiB.
+pub(crate) const SMALL_SET: u32 = 32;
