@@ -275,6 +275,7 @@ class Event:
     sequence: int
     previous: bytes
     cause: int | None
+    time: int
     leaf: bytes
     fields: dict[str, tuple[int, Any]]
 
@@ -286,13 +287,13 @@ class Event:
         require(re.fullmatch("[a-z0-9._]+", kind) and actor in ACTORS, "the kind or the actor of the event is invalid")
         require(re.fullmatch("([0-9a-hjkmnp-tv-z]{16})?", run), "the run id of the event is invalid")
         cause = rest.number(8) if rest.boolean() else None
-        _time, _uptime, _boot = rest.number(8), rest.number(8), rest.take(16)
+        time, _uptime, _boot = rest.number(8), rest.number(8), rest.take(16)
         for _ in range(rest.number(2)):
             name, type, value = rest.str8(), rest.number(1), rest.take(rest.number(4))
             require(re.fullmatch("[a-z0-9_]+", name) and name > before, "a field name is invalid or out of order")
             fields[name], before = (type, value_of(type, value)), name
         rest.end()
-        return Event(kind, run, sequence, previous, cause, leaf_hash(data), fields)
+        return Event(kind, run, sequence, previous, cause, time, leaf_hash(data), fields)
 
     def get(self, name: str, type: int) -> Any:
         found, value = self.fields.get(name, (0, None))
@@ -573,7 +574,7 @@ def read_salts(data: bytes, origin: str, report: Report) -> dict[bytes, bytes]:
 
 def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, report: Report) -> None:
     """Verifies the salt and the stored file of every body, except for redacted and pruned bodies."""
-    salts, pruned, redacted = read_salts(read(ledger / "salts"), origin, report), 0, set[bytes]()
+    salts, pruned, redacted = read_salts(read(ledger / "salts"), origin, report), list[tuple[int, int]](), set[bytes]()
     named: dict[bytes, list[tuple[int, Body]]] = {}
     for index, event in enumerate(events):
         for body in event.bodies():
@@ -584,12 +585,13 @@ def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, r
         if event.kind == "ledger.redacted" and list_type == LIST:
             redacted |= set(bodies)
         if event.kind == "ledger.pruned" and type == NUMBER:
-            pruned = max(pruned, before)
+            pruned.append((before, event.get("before_time", NUMBER)))
     report.facts |= {"bodies": len(named), "contents_checked": 0, "contents_not_checked": 0}
     for commitment, places in named.items():
         (index, body), name = max(places), commitment.hex()
         path = ledger / "bodies" / name[:2] / name[2:]
-        if commitment in redacted or index < pruned:
+        time = max(events[other].time for other, _ in places)
+        if commitment in redacted or any(index < before and time < until for before, until in pruned):
             continue
         try:
             require(commitment in salts, "the salt is missing, and no event permits that")

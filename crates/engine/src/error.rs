@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Version,
     /// An internal operation, such as writing a file, failed.
     Broken,
-    /// The ledger cannot be written, so nothing was done.
+    /// The ledger cannot be written, so nothing was done, or the end of a program is not recorded.
     Unrecorded,
     /// The box could not be started.
     CannotStart,

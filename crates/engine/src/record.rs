@@ -139,12 +139,30 @@ impl RunRecorder {
     }
 
     /// Records the outcome of the run: its exit status, output and changed files.
+    ///
+    /// If the output was redacted in the meantime, only its hash is recorded.
     pub fn ended(
         &self,
         result: &RunResult,
-        [stdout, stderr]: [Option<Body>; 2],
+        outputs: [Option<Body>; 2],
         changes: Option<Body>,
     ) -> Result<(), RecordError> {
+        let hash_only = |body: &Option<Body>| body.as_ref().map(Body::hash_only);
+        let without_content = outputs.each_ref().map(hash_only);
+        match self.outcome(Self::end_events(result, outputs, changes.clone())) {
+            Err(RecordError::BodyGone { hash }) => {
+                tracing::warn!(%hash, "output was redacted; only its hash is recorded");
+                self.outcome(Self::end_events(result, without_content, changes))
+            }
+            recorded => recorded,
+        }
+    }
+
+    fn end_events(
+        result: &RunResult,
+        [stdout, stderr]: [Option<Body>; 2],
+        changes: Option<Body>,
+    ) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
         if result.reason.is_limit() {
             events.push(RunLimit { limit: result.reason.name().to_owned() }.into());
@@ -167,7 +185,7 @@ impl RunRecorder {
             }
             .into(),
         );
-        self.outcome(events)
+        events
     }
 
     /// Records that the program of the run could not be started.
@@ -175,12 +193,31 @@ impl RunRecorder {
         self.outcome(vec![RunFailed { error: one_line(error) }.into()])
     }
 
+    /// Records the outcome, and tries again after a failure that may be temporary.
     fn outcome(&self, events: Vec<Event>) -> Result<(), RecordError> {
         let draft = |event: Event| {
             Draft::new(event).of_run(self.run).by(Actor::Supervisor).because_of(&self.created)
         };
-        self.ledger.record_all(events.into_iter().map(draft).collect()).map(drop)
+        let drafts: Vec<Draft> = events.into_iter().map(draft).collect();
+        let mut attempts = 1;
+        loop {
+            match self.ledger.record_all(drafts.clone()) {
+                Err(error) if attempts < OUTCOME_ATTEMPTS && may_be_temporary(&error) => {
+                    tracing::warn!(%error, attempts, "outcome is not recorded yet; trying again");
+                    attempts += 1;
+                }
+                recorded => return recorded.map(drop),
+            }
+        }
     }
+}
+
+/// The number of times that the outcome of a run is recorded before the failure is reported.
+const OUTCOME_ATTEMPTS: u32 = 3;
+
+/// Returns whether the same events may be recorded by another attempt.
+const fn may_be_temporary(error: &RecordError) -> bool {
+    matches!(error, RecordError::Busy { .. } | RecordError::Io { .. } | RecordError::Broken)
 }
 
 /// Records that `belljar exec` is about to start one more program in a running box.

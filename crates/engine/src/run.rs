@@ -47,8 +47,9 @@ pub struct RunEnd {
     pub result: RunResult,
     /// Whether the last byte of standard output was a line break.
     pub ended_in_newline: bool,
-    /// The error because of which output of the program was lost, such as a full disk.
-    pub lost_output: Option<std::io::Error>,
+    /// Whether the end of the run is recorded in the ledger; an error of the kind
+    /// [`ErrorKind::Unrecorded`] if not.
+    pub recorded: Result<(), EngineError>,
 }
 
 /// The settings of one run, from the configuration and the spec.
@@ -144,7 +145,7 @@ impl StartedRun {
         }
         let result = ended.result(changed);
         let sealed = changed.filter(|changed| *changed > 0);
-        ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
+        let recorded = ended.record(&result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match permissions(state, &run, config_file.as_deref()) {
                 Ok(permissions) => {
@@ -163,8 +164,8 @@ impl StartedRun {
         launch::finish_run(&mut run, Some(result.clone()), state);
         drop(ended.teardown);
         ended.network_summary.iter().for_each(|summary| network::report(state, summary));
-        let BoxEnd { ended_in_newline, lost_output, .. } = ended.finished;
-        Ok(RunEnd { result, ended_in_newline, lost_output })
+        let ended_in_newline = ended.finished.ended_in_newline;
+        Ok(RunEnd { result, ended_in_newline, recorded })
     }
 }
 

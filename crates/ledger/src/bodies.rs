@@ -11,21 +11,22 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use crate::body::{Body, Salt};
+use crate::body::{Body, Lease, Salt};
 use crate::digest::Digest;
 use crate::index::Index;
 use crate::paths::LedgerPaths;
 use crate::random;
 use crate::salts::{Kept, Reading};
 
+mod claim;
 mod file;
 mod list;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use claim::Claim;
 use file::{CopyError, FileFault, WriteError};
-#[cfg(test)]
 pub(crate) use list::Found;
 pub use list::Usage;
 
@@ -110,9 +111,9 @@ impl Bodies {
             // A salt that is missing in the salt file cannot be recovered, so its body is not
             // shared.
             && let Ok(Some(Kept::Salt(salt))) = index.salt(salts, hash)
-            && matches!(self.check(&Wanted { hash, size, salt }), Ok(Condition::Whole))
+            && let Some(lease) = self.borrow(&Wanted { hash, size, salt })
         {
-            return Ok(Body::named(hash, size, true));
+            return Ok(Body::named(hash, size, true).with_lease(lease));
         }
         let body = making.finish()?;
         index.remember_content(scope, id, (body.hash(), body.size())).ok();
@@ -171,7 +172,8 @@ impl Bodies {
         matches!(self.find(hash), Ok(Finding::Body(_)))
     }
 
-    /// Removes a content, waits for the disk and returns whether the content existed.
+    /// Removes a content even if a process holds a lease, waits for the disk and returns whether the
+    /// content existed.
     pub(crate) fn remove(&self, hash: Digest) -> Result<bool, BodyError> {
         let removed = self.subdirectory(hash).and_then(|subdirectory| {
             rustix::fs::unlinkat(&subdirectory, name(hash), AtFlags::empty())?;
@@ -192,16 +194,22 @@ impl Bodies {
     ) -> Result<Making<'_>, BodyError> {
         let failed =
             |doing| move |source| BodyError::File { doing, path: self.directory.clone(), source };
-        let directory = self.make_directory().map_err(failed("make"))?;
-        let random: [u8; 16] = random::bytes().map_err(|source| BodyError::Random { source })?;
-        let name = format!("{UNFINISHED}{:032x}", u128::from_be_bytes(random));
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(io::Error::from)
-            .map_err(failed("create a file in"))?;
-        let unfinished = Unfinished { directory, name };
-        let file = File::from(file);
+        let (file, unfinished) = loop {
+            let directory = self.make_directory().map_err(failed("make"))?;
+            let random: [u8; 16] =
+                random::bytes().map_err(|source| BodyError::Random { source })?;
+            let name = format!("{UNFINISHED}{:032x}", u128::from_be_bytes(random));
+            let flags =
+                OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(io::Error::from)
+                .map_err(failed("create a file in"))?;
+            let (file, unfinished) = (File::from(file), Unfinished { directory, name });
+            // Another process can have removed the file before it was locked.
+            if claim::share(&file).map_err(failed("lock a file in"))? {
+                break (file, unfinished);
+            }
+        };
         let body = file::write(&file, content, salt, also).map_err(|error| match error {
             WriteError::Content(source) => BodyError::Content { source },
             WriteError::File(source) => failed("write to a file in")(source),
@@ -281,11 +289,11 @@ struct Unfinished {
 }
 
 impl Making<'_> {
-    /// Waits for the disk and renames the file to its final name.
+    /// Waits for the disk, renames the file to its final name and returns the body with a lease.
     fn finish(self) -> Result<Body, BodyError> {
         let hash = self.body.hash();
         self.name(hash).map_err(|source| self.bodies.failed("write", hash, source))?;
-        Ok(self.body)
+        Ok(self.body.with_lease(Lease::new(self.file)))
     }
 
     fn name(&self, hash: Digest) -> io::Result<()> {

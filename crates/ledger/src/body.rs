@@ -4,6 +4,8 @@
 //! content cannot be guessed from the commitment.
 
 use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -16,13 +18,24 @@ const DOMAIN: &[u8] = b"belljar body 1\0";
 pub struct Salt([u8; Self::LENGTH]);
 
 /// A reference in an event to a body: its commitment, its size and whether its content is stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Body {
     hash: Digest,
     size: u64,
     kept: bool,
     /// The salt, known only right after the commitment is computed; not part of the event.
     salt: Option<Salt>,
+    /// Keeps the stored content until an event references it; not part of the event.
+    _lease: Option<Lease>,
+}
+
+/// A shared lock on the file of a stored content, released with its last clone.
+///
+/// While a process holds a lease, no process removes the content because of its age or because no
+/// event references it.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    _file: Arc<File>,
 }
 
 /// A commitment that is computed from content in pieces.
@@ -57,11 +70,23 @@ impl Body {
     }
 
     pub(crate) const fn named(hash: Digest, size: u64, kept: bool) -> Self {
-        Self { hash, size, kept, salt: None }
+        Self { hash, size, kept, salt: None, _lease: None }
     }
 
-    pub(crate) const fn kept(self) -> Self {
+    /// Returns the reference to a content that is stored.
+    pub(crate) fn kept(self) -> Self {
         Self { kept: true, ..self }
+    }
+
+    /// Returns the reference with a lease of the stored content.
+    pub(crate) fn with_lease(self, lease: Lease) -> Self {
+        Self { _lease: Some(lease), ..self }
+    }
+
+    /// Returns the reference without the content, for content that was redacted in the meantime.
+    #[must_use]
+    pub const fn hash_only(&self) -> Self {
+        Self { hash: self.hash, size: self.size, kept: false, salt: self.salt, _lease: None }
     }
 
     /// Returns the commitment, which is also the name under which the content is requested.
@@ -98,9 +123,26 @@ impl Committing {
 
     pub fn finish(self) -> Body {
         let hash = Digest::new(self.state.finalize().into());
-        Body { hash, size: self.size, kept: false, salt: Some(self.salt) }
+        Body { hash, size: self.size, kept: false, salt: Some(self.salt), _lease: None }
     }
 }
+
+impl Lease {
+    /// Creates a lease from a file that is locked.
+    pub(crate) fn new(locked: File) -> Self {
+        Self { _file: Arc::new(locked) }
+    }
+}
+
+/// Compares everything but the lease.
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        (self.hash, self.size, self.kept, self.salt)
+            == (other.hash, other.size, other.kept, other.salt)
+    }
+}
+
+impl Eq for Body {}
 
 /// Omits the salt, which must not appear in messages.
 impl fmt::Debug for Body {

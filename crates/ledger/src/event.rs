@@ -281,7 +281,7 @@ events! {
     LedgerCreated "ledger.created" { version: String, reason: Option<String> }
     /// Bodies were dropped on purpose.
     LedgerRedacted "ledger.redacted" { bodies: Vec<Digest>, reason: String }
-    /// Bodies referenced only before an event index were dropped because of age.
+    /// Bodies that only events before an event index and before a time reference were dropped.
     LedgerPruned "ledger.pruned" { before_index: u64, before_time: u64 }
     /// A fault of the ledger was repaired, or the ledger continued after a loss.
     LedgerRepaired "ledger.repaired" { what: String, offset: u64, bytes: u64, reason: Option<String> }
@@ -358,7 +358,7 @@ field!(Vec<u8>, value => Value::Bytes(value), Value::Bytes(bytes) => Some(bytes.
 field!(u64, value => Value::Number(value), Value::Number(number) => Some(*number));
 field!(bool, value => Value::Truth(value), Value::Truth(truth) => Some(*truth));
 field!(Digest, value => Value::Hash(value), Value::Hash(hash) => Some(*hash));
-field!(Body, value => Value::Body(value), Value::Body(body) => Some(*body));
+field!(Body, value => Value::Body(value), Value::Body(body) => Some(body.clone()));
 field!(
     Vec<String>,
     value => Value::List(value.into_iter().map(String::into_bytes).collect()),

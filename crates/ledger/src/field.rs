@@ -88,7 +88,7 @@ impl Fields {
 }
 
 /// A value of a field, borrowed from the bytes of its event.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Raw<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),

@@ -8,6 +8,7 @@
 
 mod lock;
 mod open;
+mod prune;
 mod queue;
 mod recent;
 mod tip;
@@ -15,7 +16,7 @@ mod tip;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -28,13 +29,13 @@ use crate::bodies::{Bodies, BodyError};
 use crate::body::Body;
 use crate::digest::Digest;
 use crate::entry::{Actor, EntryError};
-use crate::event::{Event, LedgerPruned, LedgerRedacted};
+use crate::event::Event;
 use crate::frame::LedgerId;
-use crate::index::{Index, IndexError, Query};
+use crate::index::{Index, IndexError};
 use crate::log::{Log, LogError};
 use crate::note::VerifyingKey;
 use crate::paths::LedgerPaths;
-use crate::salts::{self, Reading};
+use crate::salts::Reading;
 
 use queue::{Pending, Queue, RecordResult, Waiter, Wake};
 use recent::Recent;
@@ -125,9 +126,6 @@ pub struct Dropped {
     pub contents: u64,
     pub salts: u64,
 }
-
-/// The maximum number of hashes in one event.
-const PER_EVENT: usize = 1000;
 
 impl Draft {
     /// Creates an event of the ledger itself with the operator as actor and no cause.
@@ -320,49 +318,6 @@ impl Ledger {
         Ok(Bodies::open(&self.paths).keep_once(&index, &salts, scope, content)?)
     }
 
-    /// Drops the content and the salts of bodies permanently, so that the content cannot be guessed
-    /// either.
-    ///
-    /// The events that reference the bodies stay, and so does the event with the reason for this
-    /// redaction.
-    pub fn redact(&self, hashes: &[Digest], reason: &str) -> Result<Dropped, RecordError> {
-        let events = hashes.chunks(PER_EVENT).map(|bodies| {
-            Draft::new(LedgerRedacted { bodies: bodies.to_vec(), reason: reason.to_owned() })
-        });
-        self.record_all(events.collect()).map(drop)?;
-        self.drop_bodies(|| Ok(hashes.to_vec()))
-    }
-
-    /// Drops contents that are referenced only by events before a time, in nanoseconds since 1970.
-    pub fn prune(&self, before: u64) -> Result<Dropped, RecordError> {
-        let (before_index, old) = self.old_bodies(before)?;
-        self.record(Draft::new(LedgerPruned { before_index, before_time: before })).map(drop)?;
-        self.drop_bodies(|| {
-            // Another process can have recorded an event that references one of these bodies.
-            let still = self.kept_before(before_index)?;
-            Ok(old.iter().copied().filter(|hash| still.contains(hash)).collect())
-        })
-    }
-
-    /// Returns the number of bodies that [`Ledger::prune`] would drop.
-    pub fn would_prune(&self, before: u64) -> Result<u64, RecordError> {
-        Ok(self.old_bodies(before)?.1.len() as u64)
-    }
-
-    /// Returns the first event at or after a time, and the stored bodies that only earlier events
-    /// reference.
-    fn old_bodies(&self, before: u64) -> Result<(u64, Vec<Digest>), RecordError> {
-        self.query_index(|index, size| {
-            let query = Query { since: Some(before), limit: Some(1), ..Query::default() };
-            let first = index.events(&query)?.first().map_or(size, |row| row.index);
-            Ok((first, index.kept_before(first)?))
-        })
-    }
-
-    fn kept_before(&self, first: u64) -> Result<HashSet<Digest>, RecordError> {
-        self.query_index(|index, _| Ok(index.kept_before(first)?.into_iter().collect()))
-    }
-
     /// Runs a query on the up-to-date index; the query gets the number of events too.
     fn query_index<T>(
         &self,
@@ -375,37 +330,6 @@ impl Ledger {
             query(&index, size)
         });
         answer.map_err(|error| RecordError::Index(Arc::new(error)))
-    }
-
-    /// Drops the bodies that a recorded event lists; calling it again completes an interrupted
-    /// drop.
-    fn drop_bodies(
-        &self,
-        which: impl FnOnce() -> Result<Vec<Digest>, RecordError>,
-    ) -> Result<Dropped, RecordError> {
-        self.tip().with_lock(&self.paths, || {
-            let hashes = which()?;
-            let bodies = Bodies::open(&self.paths);
-            let mut dropped = Dropped { contents: 0, salts: 0 };
-            for hash in &hashes {
-                let removed = bodies.remove(*hash);
-                let removed = removed.map_err(|error| RecordError::Body(Arc::new(error)))?;
-                dropped.contents += u64::from(removed);
-            }
-            let erased = salts::erase(&self.paths.salts(), &hashes);
-            dropped.salts = erased.map_err(tip::doing("erase salts"))? as u64;
-            self.forget(&hashes);
-            Ok(dropped)
-        })
-    }
-
-    /// Removes dropped contents from the index.
-    ///
-    /// After a failure here an equal content is stored once more, which does no harm.
-    fn forget(&self, hashes: &[Digest]) {
-        let Ok(log) = Log::open(&self.paths.log()) else { return };
-        let Ok(index) = Index::open(&self.paths, &log) else { return };
-        hashes.iter().for_each(|hash| index.forget_content(*hash).unwrap_or_default());
     }
 
     /// Replaces the signing key: the old key endorses the new key and is deleted.

@@ -14,7 +14,7 @@ use crate::bytes::Cursor;
 use crate::digest::Digest;
 use crate::frame::{self, HEADER, LedgerId, SALTS_MAGIC};
 
-/// The salt file, open for appending and erasing.
+/// The salt file, open for appending.
 #[derive(Debug)]
 pub(crate) struct Salts {
     file: File,
@@ -24,6 +24,16 @@ pub(crate) struct Salts {
 #[derive(Debug)]
 pub(crate) struct Reading {
     file: File,
+}
+
+/// The salt file, open for erasing, with the positions of the records that are not erased.
+///
+/// The file is read once, because a batch of erasures must not hold the ledger's lock for long.
+#[derive(Debug)]
+pub(crate) struct Eraser {
+    file: File,
+    places: HashMap<Digest, Vec<u64>>,
+    next: u64,
 }
 
 /// The state of one record: its salt, or that the salt was erased.
@@ -137,20 +147,54 @@ impl Kept {
     }
 }
 
-/// Erases the salts of these commitments, waits for the disk and returns the number of erased
-/// records.
-pub(crate) fn erase(path: &Path, hashes: &[Digest]) -> io::Result<usize> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let mut erased = 0;
-    for (place, hash, kept) in records(&file)? {
-        if hashes.contains(&hash) && kept != Kept::Erased {
-            let zeros = [0; RECORD - Digest::LENGTH];
-            file.write_all_at(&zeros, place + Digest::LENGTH as u64)?;
-            erased += 1;
+impl Eraser {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Self { file, places: HashMap::new(), next: HEADER as u64 })
+    }
+
+    /// Erases the salts of these commitments, waits for the disk and returns the number of erased
+    /// records; the caller holds the ledger's lock.
+    pub(crate) fn erase(&mut self, hashes: &[Digest]) -> io::Result<usize> {
+        self.read_on()?;
+        let mut erased = 0;
+        for hash in hashes {
+            for place in self.places.remove(hash).unwrap_or_default() {
+                let zeros = [0; RECORD - Digest::LENGTH];
+                self.file.write_all_at(&zeros, place + Digest::LENGTH as u64)?;
+                erased += 1;
+            }
+        }
+        if erased > 0 {
+            self.file.sync_data()?;
+        }
+        Ok(erased)
+    }
+
+    /// Reads the records that were appended since the last call.
+    fn read_on(&mut self) -> io::Result<()> {
+        loop {
+            let bytes = read_chunk(&self.file, self.next)?;
+            let records = bytes.chunks_exact(RECORD);
+            if records.len() == 0 {
+                return Ok(());
+            }
+            for record in records {
+                if let Some((hash, kept)) = parse(record)
+                    && kept != Kept::Erased
+                {
+                    self.places.entry(hash).or_default().push(self.next);
+                }
+                self.next += RECORD as u64;
+            }
         }
     }
-    file.sync_data()?;
-    Ok(erased)
+}
+
+/// Erases the salts of these commitments in the file at a path.
+#[cfg(test)]
+pub(crate) fn erase(path: &Path, hashes: &[Digest]) -> io::Result<usize> {
+    Eraser::open(path)?.erase(hashes)
 }
 
 /// Returns the state of every commitment; a record with a salt wins over an erased one.

@@ -46,8 +46,7 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let spec = run_spec(args, size, invocation).kind(ErrorKind::Invalid)?;
     let options = RunOptions { current_dir };
     let started = run::start(&state, &spec, &options)?;
-    let RunEnd { result, ended_in_newline, lost_output } =
-        supervise(&state, started, size.is_some())?;
+    let RunEnd { result, ended_in_newline, recorded } = supervise(&state, started, size.is_some())?;
     print_notes(&result, args);
     if let Some(error) = lost_output {
         return Err(error).context(LOST_OUTPUT).kind(ErrorKind::Broken);
@@ -56,6 +55,7 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
         print::out(if ended_in_newline { "" } else { "\n" }).kind(ErrorKind::Broken)?;
         print::json(&result).kind(ErrorKind::Broken)?;
     }
+    recorded?;
     Ok(result.exit_code())
 }
 

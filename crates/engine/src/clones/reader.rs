@@ -123,7 +123,7 @@ fn run(
     let ended = launched.supervise(state, streams, || ()).map_err(EngineError::into_inner);
     let mut ended = ended.context("cannot read the repository in the sealed box")?;
     let result = ended.result(None);
-    ended.record(state, &result, None);
+    ended.record_or_notice(state, &result, None);
     drop((ended.teardown, mark));
     Ok(ended.finished)
 }

@@ -5,6 +5,7 @@ use belljar_ledger::{Body, Digest};
 use belljar_model::{RunRecord, RunResult, Template};
 use tracing::Span;
 
+use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::network::broker::NetworkSummary;
 use crate::notice::Notice;
 use crate::record::RunRecorder;
@@ -52,13 +53,23 @@ impl Ended {
     }
 
     /// Records the end of the run in the ledger. `changes` is the hash of the list of changes.
-    pub fn record(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
+    pub fn record(&mut self, result: &RunResult, changes: Option<Body>) -> Result<(), EngineError> {
         let _entered = self.span.clone().entered();
         let outputs = std::mem::take(&mut self.outputs);
-        if let Err(error) = self.recorder.ended(result, outputs, changes) {
-            state.notice(&Notice::NotRecorded(format!(
-                "cannot record the end of the run in the ledger; `belljar runs` still shows it: {error}"
-            )));
+        let recorded = self.recorder.ended(result, outputs, changes);
+        recorded.kind(ErrorKind::Unrecorded).map_err(|error| {
+            tracing::error!(error = format!("{error:#}"), "end of the run is not recorded");
+            let run = self.record.id;
+            error
+                .context(format!("the program ended, but its end is not recorded in the ledger (run {run})"))
+                .advise("`belljar runs` shows the run and its result; close it with `belljar ledger settle`")
+        })
+    }
+
+    /// Records the end of the run as [`Ended::record`] does, and reports a failure as a notice.
+    pub fn record_or_notice(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
+        if let Err(error) = self.record(result, changes) {
+            state.notice(&Notice::NotRecorded(format!("{error:#}")));
         }
     }
 }

@@ -78,7 +78,7 @@ mod tests {
         fields.set("truth", Value::Truth(false));
         fields.set("list", Value::List(vec![b"text".to_vec(), b"\xff".to_vec()]));
         fields.set("hash", Value::Hash(hash));
-        fields.set("body", Value::Body(content));
+        fields.set("body", Value::Body(content.clone()));
         let moment = Moment { time: 1, uptime: 2, boot: [0xab; 16] };
         let entry = Entry {
             kind: "of.the_future".to_owned(),

@@ -185,7 +185,7 @@ impl StartedBox {
         }
         let result = ended.result(changed);
         let sealed = changed.filter(|changed| *changed > 0);
-        ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
+        ended.record_or_notice(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match setup::permissions(state, of) {
                 Ok(permissions) => {

@@ -82,7 +82,7 @@ pub(super) fn supervise(
         state.notice(&Notice::Failed(format!("{sentence}: {error}")));
     }
     let result = ended.result(None);
-    ended.record(state, &result, None);
+    ended.record_or_notice(state, &result, None);
     drop((ended.teardown, mark));
     ended.network_summary.iter().for_each(|summary| network::report(state, summary));
     Ok(())

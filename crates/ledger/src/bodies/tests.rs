@@ -448,7 +448,7 @@ fn h17_unusable_body_is_not_shared() {
     let fourth = keep();
     assert_ne!(fourth.hash(), third.hash());
     home.record(&fourth);
-    index.forget_content(fourth.hash()).unwrap();
+    index.forget_contents(&[fourth.hash()]).unwrap();
     assert_ne!(keep().hash(), fourth.hash());
 }
 

@@ -47,12 +47,19 @@ impl Index {
             .map_err(self.failed("save stored content"))
     }
 
-    /// Removes a content, so that no new event references a body that is about to be dropped.
-    pub(crate) fn forget_content(&self, hash: Digest) -> Result<(), IndexError> {
-        self.connection
-            .execute("DELETE FROM content WHERE hash = ?1", [hash.as_bytes()])
-            .map(drop)
-            .map_err(self.failed("remove stored content"))
+    /// Removes contents, so that no new event references a body that is about to be dropped.
+    pub(crate) fn forget_contents(&self, hashes: &[Digest]) -> Result<(), IndexError> {
+        let forget = || -> rusqlite::Result<()> {
+            let transaction =
+                Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+            let mut delete = transaction.prepare_cached("DELETE FROM content WHERE hash = ?1")?;
+            for hash in hashes {
+                delete.execute([hash.as_bytes()])?;
+            }
+            drop(delete);
+            transaction.commit()
+        };
+        forget().map_err(self.failed("remove stored contents"))
     }
 
     /// Returns the record of a commitment in the salt file, or `None` if there is none.

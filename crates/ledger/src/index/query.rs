@@ -160,16 +160,6 @@ impl Index {
         found.and_then(Iterator::collect).map_err(&failed)
     }
 
-    /// Returns the stored bodies that only events before `index` reference, sorted by hash.
-    pub(crate) fn kept_before(&self, index: u64) -> Result<Vec<Digest>, IndexError> {
-        let failed = self.failed("look up old bodies");
-        let sql =
-            "SELECT hash FROM body GROUP BY hash HAVING max(idx) < ?1 AND max(kept) ORDER BY hash";
-        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let found = statement.query_map([number(index)], |row| digest(row, 0));
-        found.and_then(Iterator::collect).map_err(&failed)
-    }
-
     fn row(
         &self,
         doing: &'static str,

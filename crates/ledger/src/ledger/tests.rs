@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::entry::{Entry, Moment};
-use crate::event::{RunExec, RunLimit};
+use crate::event::{RunExec, RunLimit, WorkspaceChanged};
+use crate::index::Query;
 use crate::reader::Reader;
 use crate::verify::sample::{SECOND, Sample, run};
 use crate::verify::{Code, Severity, VerifyOptions, verify};
@@ -115,6 +116,34 @@ fn h13_clock_that_goes_back_does_not_change_the_order_of_events() {
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
 
+/// The clock was once ahead: bodies of events behind that one are pruned, its own body is not.
+#[test]
+fn h13_event_with_a_time_in_the_future_does_not_block_prune() {
+    const LATE: u64 = 4_102_444_800 * SECOND;
+    let home = TempDir::new().unwrap();
+    let mut sample = Sample::empty();
+    sample.batch(|it| it.begin(run(1)));
+    let mut entry = Entry::decode(&sample.batches[0][0]).unwrap();
+    let event = Event::from(WorkspaceChanged { files: 1, changes: sample.body(b"late", true) });
+    entry.moment = Moment { time: LATE, uptime: LATE, boot: [3; 16] };
+    entry.previous = Some(Digest::leaf(&sample.batches[0][0]));
+    entry.sequence = 1;
+    (entry.kind, entry.fields) = (event.kind().to_owned(), event.fields());
+    sample.batch(|it| it.add_entry(&entry));
+    let paths = sample.write(home.path());
+    let ledger = Ledger::open(&paths).unwrap();
+    keep_all(&ledger, 0..3);
+    assert_eq!(ledger.would_prune(LATE).unwrap(), 4);
+    assert_eq!(ledger.prune(LATE).unwrap().contents, 4);
+    let late = sample.bodies[1].0.hash();
+    assert!(Bodies::open(&paths).has(late));
+    let deep = || verify(&paths, VerifyOptions { deep: true, ..VerifyOptions::default() }).unwrap();
+    assert!(deep().is_sound(), "{:#?}", deep().findings);
+    // The event about the drop does not excuse the body that stays.
+    Bodies::open(&paths).remove(late).unwrap();
+    assert!(deep().findings.iter().any(|it| it.code == Code::BodyMissing));
+}
+
 /// A cause must be earlier than its effect, even if the caller names a later event.
 #[test]
 fn h07_an_event_cannot_be_caused_by_a_later_one() {
@@ -137,4 +166,122 @@ fn h12_head_is_signed_after_another_process_signed_the_same_events() {
     first.tip().sign_durably().unwrap();
     let head = first.tip().anchor.newest().unwrap();
     assert_eq!(head.generation, first.tip().generation);
+}
+
+fn scope() -> Digest {
+    Digest::of(&[b"policy"])
+}
+
+/// Stores contents and records one event for each.
+fn keep_all(ledger: &Ledger, contents: impl Iterator<Item = u32>) -> Vec<Digest> {
+    let changed = |number: u32| {
+        let body = ledger.keep(scope(), &mut number.to_be_bytes().as_slice()).unwrap();
+        let hash = body.hash();
+        let draft = Draft::new(WorkspaceChanged { files: 1, changes: body });
+        ledger.record(draft).map(drop).unwrap();
+        hash
+    };
+    contents.map(changed).collect()
+}
+
+fn check_deep(paths: &LedgerPaths) {
+    let report = verify(paths, VerifyOptions { deep: true, ..VerifyOptions::default() }).unwrap();
+    assert!(report.findings.is_empty(), "{:#?}", report.findings);
+}
+
+#[test]
+fn h04_prune_releases_the_lock_between_batches() {
+    let home = TempDir::new().unwrap();
+    let paths = LedgerPaths::under(home.path());
+    let (ledger, other) = (Ledger::open(&paths).unwrap(), Ledger::open(&paths).unwrap());
+    other.tip().lock.timeout = Duration::from_millis(200);
+    keep_all(&ledger, 0..10);
+    let mut left = Vec::new();
+    let between = || {
+        other.record(exec("/bin/between")).map(drop).unwrap();
+        left.push(Bodies::open(&paths).list().unwrap().len());
+    };
+    let dropped = ledger.prune_in_batches(u64::MAX, 4, between).unwrap();
+    assert_eq!((dropped.contents, dropped.salts, left), (10, 10, vec![6, 2, 0]));
+    check_deep(&paths);
+}
+
+/// A recorder shares a stored content, and `prune` runs before the recorder has written its event.
+#[test]
+fn h11_content_that_is_about_to_be_recorded_is_not_pruned() {
+    let home = TempDir::new().unwrap();
+    let paths = LedgerPaths::under(home.path());
+    let (recorder, pruner) = (Ledger::open(&paths).unwrap(), Ledger::open(&paths).unwrap());
+    let stored = keep_all(&recorder, 0..2);
+    let shared = recorder.keep(scope(), &mut 0_u32.to_be_bytes().as_slice()).unwrap();
+    let new = recorder.keep(scope(), &mut b"new".as_slice()).unwrap();
+    assert_eq!(shared.hash(), stored[0], "the recorder shares the content");
+    assert_eq!(pruner.would_prune(u64::MAX).unwrap(), 1);
+    assert_eq!(pruner.prune(u64::MAX).unwrap().contents, 1, "control: the other content");
+    let drafts = [shared.clone(), new.clone()]
+        .map(|changes| Draft::new(WorkspaceChanged { files: 1, changes }));
+    recorder.record_all(drafts.to_vec()).map(drop).unwrap();
+    check_deep(&paths);
+    // Control: nobody uses the contents any more.
+    drop((shared, new, drafts));
+    assert_eq!(pruner.prune(u64::MAX).unwrap().contents, 2);
+    check_deep(&paths);
+}
+
+#[test]
+fn h09_redaction_removes_a_content_that_is_about_to_be_recorded() {
+    let home = TempDir::new().unwrap();
+    let paths = LedgerPaths::under(home.path());
+    let ledger = Ledger::open(&paths).unwrap();
+    let stored = keep_all(&ledger, 0..1);
+    let shared = ledger.keep(scope(), &mut 0_u32.to_be_bytes().as_slice()).unwrap();
+    assert_eq!(ledger.redact(&stored, "private").unwrap(), Dropped { contents: 1, salts: 1 });
+    let changed = |changes| Draft::new(WorkspaceChanged { files: 1, changes });
+    let error = ledger.record(changed(shared.clone())).unwrap_err();
+    assert!(matches!(error, RecordError::BodyGone { hash } if hash == stored[0]), "{error:?}");
+    ledger.record(changed(shared.hash_only())).map(drop).unwrap();
+    check_deep(&paths);
+}
+
+/// The files that a killed process leaves are those of a process that forgets its bodies.
+#[test]
+fn h12_contents_of_killed_recorders_are_pruned() {
+    let home = TempDir::new().unwrap();
+    let paths = LedgerPaths::under(home.path());
+    let ledger = Ledger::open(&paths).unwrap();
+    let stored = keep_all(&ledger, 0..1);
+    drop(ledger.keep(scope(), &mut b"never recorded".as_slice()).unwrap());
+    let unfinished = paths.bodies().join(format!("new-{}", "0".repeat(32)));
+    std::fs::write(&unfinished, b"half").unwrap();
+    let foreign = paths.bodies().join("notes");
+    std::fs::write(&foreign, b"mine").unwrap();
+    assert_eq!(ledger.prune(1).unwrap().contents, 0, "control: the files are newer");
+    assert!(unfinished.exists());
+    assert_eq!(ledger.would_prune(u64::MAX).unwrap(), 3);
+    assert_eq!(ledger.prune(u64::MAX).unwrap().contents, 3);
+    assert!(!unfinished.exists() && !Bodies::open(&paths).has(stored[0]));
+    assert!(foreign.exists(), "files that Belljar did not create stay");
+}
+
+/// The process dies after it erased the salts of a batch and before it removed the contents.
+#[test]
+fn h12_interrupted_prune_is_completed_by_the_next_one() {
+    let home = TempDir::new().unwrap();
+    let paths = LedgerPaths::under(home.path());
+    let ledger = Ledger::open(&paths).unwrap();
+    let hashes = keep_all(&ledger, 0..6);
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        ledger.prune_in_batches(u64::MAX, 2, || panic!("the process dies here"))
+    }));
+    died.unwrap_err();
+    drop(ledger);
+    assert_eq!(Bodies::open(&paths).list().unwrap().len(), 4);
+    let left: Vec<Digest> =
+        hashes.into_iter().filter(|hash| Bodies::open(&paths).has(*hash)).collect();
+    crate::salts::erase(&paths.salts(), &left[..2]).unwrap();
+    let ledger = Ledger::open(&paths).unwrap();
+    assert_eq!(ledger.would_prune(u64::MAX).unwrap(), 4);
+    assert_eq!(ledger.prune(u64::MAX).unwrap(), Dropped { contents: 4, salts: 2 });
+    assert_eq!(ledger.would_prune(u64::MAX).unwrap(), 0);
+    check_deep(&paths);
 }

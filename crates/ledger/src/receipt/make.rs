@@ -96,7 +96,7 @@ impl RunReceipt {
         let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
         let entries = self.events.iter().filter_map(|event| Entry::decode(&event.entry).ok());
         let mut named: Vec<Body> =
-            entries.flat_map(|entry| entry.fields.bodies().copied().collect::<Vec<_>>()).collect();
+            entries.flat_map(|entry| entry.fields.bodies().cloned().collect::<Vec<_>>()).collect();
         named.sort_by_key(|body| (body.hash(), !body.is_kept()));
         named.dedup_by_key(|body| body.hash());
         // A salt without its content would only help to guess the content.

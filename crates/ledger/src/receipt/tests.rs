@@ -26,8 +26,8 @@ fn receipt_verifies_without_the_ledger_and_lists_the_events() {
     assert_eq!(verified.key(), &key(2).verifying());
     let command = verified.created().unwrap().command;
     assert_eq!(verified.content(&command), Some(format!("sh\0-c\0{}", run(1)).as_bytes()));
-    let [(name, stdout)] = verified.outputs()[..] else { panic!("one output") };
-    assert_eq!((name, verified.content(&stdout)), ("stdout", None));
+    let [(name, stdout)] = &verified.outputs()[..] else { panic!("one output") };
+    assert_eq!((*name, verified.content(stdout)), ("stdout", None));
 }
 
 #[test]

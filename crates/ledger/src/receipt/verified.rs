@@ -131,8 +131,8 @@ impl Verified {
     /// Returns the outputs of the program by name.
     pub fn outputs(&self) -> Vec<(&'static str, Body)> {
         let end = self.end();
-        let stdout = end.as_ref().and_then(|end| end.stdout).map(|body| ("stdout", body));
-        let stderr = end.as_ref().and_then(|end| end.stderr).map(|body| ("stderr", body));
+        let stdout = end.as_ref().and_then(|end| end.stdout.clone()).map(|body| ("stdout", body));
+        let stderr = end.as_ref().and_then(|end| end.stderr.clone()).map(|body| ("stderr", body));
         stdout.into_iter().chain(stderr).collect()
     }
 

@@ -25,8 +25,7 @@ pub(super) struct Bodies {
     named: HashMap<Digest, Named>,
     /// Redacted bodies with the index of the event about the redaction.
     redacted: HashMap<Digest, u64>,
-    /// Pruning events: their own index, and the index before which bodies were dropped.
-    pruned: Vec<(u64, u64)>,
+    pruned: Vec<Pruned>,
     /// The content of the salt file; `None` if the file is missing.
     salts: Option<Vec<u8>>,
 }
@@ -37,8 +36,21 @@ struct Named {
     size: u64,
     kept: bool,
     last: u64,
+    /// The latest time of an event that references the body.
+    time: u64,
     /// An event that references the body with another size.
     contradicts: Option<u64>,
+}
+
+/// An event about bodies that were dropped because of their age.
+#[derive(Debug, Clone, Copy)]
+struct Pruned {
+    /// The index of the event itself.
+    index: u64,
+    /// Only events before this index reference the dropped bodies.
+    before: u64,
+    /// Only events before this time reference the dropped bodies.
+    before_time: u64,
 }
 
 /// Why a body is allowed to be missing.
@@ -58,13 +70,15 @@ impl Bodies {
         let prunes = own && view.kind == "ledger.pruned";
         view.walk(|name, value| match value {
             Raw::Body(body) => {
-                let fresh = Named { size: body.size(), kept: false, last: 0, contradicts: None };
+                let fresh =
+                    Named { size: body.size(), kept: false, last: 0, time: 0, contradicts: None };
                 let named = self.named.entry(body.hash()).or_insert(fresh);
                 if named.size != body.size() {
                     named.contradicts.get_or_insert(event.index);
                 }
                 named.kept |= body.is_kept();
                 named.last = event.index;
+                named.time = named.time.max(view.moment.time);
             }
             Raw::List(list) if redacts && name == "bodies" => {
                 for hash in items(list).filter_map(|item| item.try_into().ok()) {
@@ -73,7 +87,12 @@ impl Bodies {
             }
             Raw::Number(before) if prunes && name == "before_index" => {
                 if self.pruned.len() < MAX_PRUNES {
-                    self.pruned.push((event.index, before));
+                    self.pruned.push(Pruned { index: event.index, before, before_time: u64::MAX });
+                }
+            }
+            Raw::Number(time) if prunes && name == "before_time" => {
+                if let Some(pruned) = self.pruned.last_mut().filter(|it| it.index == event.index) {
+                    pruned.before_time = time;
                 }
             }
             Raw::Text(_)
@@ -102,8 +121,8 @@ impl Bodies {
     ) -> Result<BodyCounts, VerifyError> {
         let signed = signed.unwrap_or(u64::MAX);
         self.redacted.retain(|_, index| *index < signed);
-        self.pruned.retain(|(index, _)| *index < signed);
-        let before = self.pruned.iter().map(|(_, before)| *before).max().unwrap_or(0);
+        self.pruned.retain(|pruned| pruned.index < signed);
+        let pruned = PrunedBefore::new(std::mem::take(&mut self.pruned));
         let salts = self.check_salts(&paths.salts(), origin, found);
         let mut counts = BodyCounts::default();
         let mut hashes: Vec<(Digest, Named)> = self.named.iter().map(|(h, n)| (*h, *n)).collect();
@@ -112,7 +131,7 @@ impl Bodies {
             let dropped = if self.redacted.contains_key(hash) {
                 Some(Dropped::Redacted)
             } else {
-                (named.last < before).then_some(Dropped::Pruned)
+                pruned.covers(named).then_some(Dropped::Pruned)
             };
             if let Some(index) = named.contradicts {
                 let text = format!(
@@ -223,6 +242,28 @@ impl Bodies {
             found.note(Code::BodyUnnamed, Location::File(dir), text);
         }
         Ok(())
+    }
+}
+
+/// The events about dropped bodies, sorted by the index before which bodies were dropped. Each has the
+/// latest time of itself and of all events behind it.
+struct PrunedBefore(Vec<Pruned>);
+
+impl PrunedBefore {
+    fn new(mut pruned: Vec<Pruned>) -> Self {
+        pruned.sort_unstable_by_key(|pruned| pruned.before);
+        let mut latest = 0;
+        for pruned in pruned.iter_mut().rev() {
+            latest = pruned.before_time.max(latest);
+            pruned.before_time = latest;
+        }
+        Self(pruned)
+    }
+
+    /// Returns whether an event says that the body was dropped.
+    fn covers(&self, named: &Named) -> bool {
+        let first = self.0.partition_point(|pruned| pruned.before <= named.last);
+        self.0.get(first).is_some_and(|pruned| named.time < pruned.before_time)
     }
 }
 

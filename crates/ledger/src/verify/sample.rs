@@ -73,7 +73,7 @@ impl Sample {
         });
         let gone = sample.body(b"the password is hunter2", true);
         sample.batch(|it| {
-            it.add(Some(run(2)), WorkspaceChanged { files: 1, changes: gone });
+            it.add(Some(run(2)), WorkspaceChanged { files: 1, changes: gone.clone() });
         });
         sample.batch(|it| it.end(run(1)));
         sample.rotate(2);
@@ -93,7 +93,7 @@ impl Sample {
         sample.batch(|it| it.begin(run(1)));
         let gone = sample.body(b"hunter2", false);
         sample.batch(|it| {
-            it.add(Some(run(1)), WorkspaceChanged { files: 1, changes: gone });
+            it.add(Some(run(1)), WorkspaceChanged { files: 1, changes: gone.clone() });
             it.end(run(1));
         });
         sample.batch(|it| {
@@ -153,7 +153,7 @@ impl Sample {
         let body = committing.finish();
         self.salts.push((body.hash(), salt));
         if kept {
-            self.bodies.push((body, content.to_vec()));
+            self.bodies.push((body.clone(), content.to_vec()));
             return body.kept();
         }
         body

@@ -203,8 +203,8 @@ fn keep(ledger: &Ledger, content: &[u8]) -> Result<Digest, Box<dyn Error>> {
     loop {
         let body = ledger.keep(Digest::of(&[b"policy"]), &mut { content })?;
         let run = run_id();
-        let changed = WorkspaceChanged { files: 1, changes: body };
-        let drafts = [Draft::new(created_with(body)), Draft::new(changed)];
+        let changed = WorkspaceChanged { files: 1, changes: body.clone() };
+        let drafts = [Draft::new(created_with(body.clone())), Draft::new(changed)];
         match ledger.record_all(drafts.map(|draft| draft.of_run(run)).to_vec()) {
             Ok(receipts) => {
                 receipts.iter().for_each(acknowledge);

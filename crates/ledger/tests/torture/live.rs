@@ -38,7 +38,7 @@ fn h06_missing_body_is_reported_while_writers_are_active() {
     let home = Home::with_events(1);
     let ledger = home.open();
     let body = ledger.keep(Digest::of(&[b"policy"]), &mut b"kept".as_slice()).unwrap();
-    drop(ledger.record(Draft::new(created_with(body)).of_run(run_id())).unwrap());
+    drop(ledger.record(Draft::new(created_with(body.clone())).of_run(run_id())).unwrap());
     let hash = body.hash().to_string();
     let kept = home.path().join("ledger/bodies").join(&hash[..2]).join(&hash[2..]);
     std::fs::remove_file(kept).unwrap();

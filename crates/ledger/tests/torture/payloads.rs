@@ -31,7 +31,7 @@ fn h07_unusual_contents_are_read_back_unchanged() {
     for content in HOSTILE {
         let run = run_id();
         let body = ledger.keep(scope, &mut { *content }).unwrap();
-        let first = ledger.record(Draft::new(created_with(body)).of_run(run)).unwrap();
+        let first = ledger.record(Draft::new(created_with(body.clone())).of_run(run)).unwrap();
         let exec = Event::from(RunExec { program: content.to_vec() });
         let second =
             ledger.record(Draft::new(exec.clone()).of_run(run).because_of(&first)).unwrap();
@@ -130,8 +130,8 @@ fn large_body_is_stored_and_read_back_unchanged() {
     let body = ledger.keep(Digest::of(&[b"policy"]), &mut Counted(0)).unwrap();
     assert_eq!(body.size(), SIZE);
     let run = run_id();
-    ledger.record(Draft::new(created_with(body)).of_run(run)).map(drop).unwrap();
-    let event = WorkspaceChanged { files: 1, changes: body };
+    ledger.record(Draft::new(created_with(body.clone())).of_run(run)).map(drop).unwrap();
+    let event = WorkspaceChanged { files: 1, changes: body.clone() };
     ledger.record(Draft::new(event).of_run(run)).map(drop).unwrap();
     drop(ledger);
     let reader = Reader::open(&home.paths()).unwrap();

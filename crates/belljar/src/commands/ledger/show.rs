@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
     let effects = reader.effects_of(row.index).kind(ErrorKind::Broken)?;
     let mut bodies = Vec::new();
     for body in entry.fields.bodies() {
-        bodies.push((*body, state_of(&reader, body)?));
+        bodies.push((body.clone(), state_of(&reader, body)?));
     }
     if args.json.json {
         let mut report = json::event(row.index, &row.leaf, &entry);

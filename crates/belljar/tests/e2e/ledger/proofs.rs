@@ -498,6 +498,33 @@ fn h04_concurrent_processes_write_one_valid_ledger() {
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
 }
 
+/// The ledger becomes unwritable while the program runs.
+#[test]
+fn run_exits_with_1_when_its_end_cannot_be_recorded() {
+    let lab = lab();
+    let lock = lab.state().join("ledger/lock");
+    let run = |is_writable: bool| {
+        let live = lab.json(&[], "echo started; read line; echo x > f").open_input().start();
+        live.wait_for_output("started");
+        if !is_writable {
+            fs::remove_file(&lock).unwrap();
+            fs::create_dir(&lock).unwrap();
+        }
+        live.wait()
+    };
+    run(true).expect(0);
+    let ended = run(false);
+    let result = ended.result();
+    assert_eq!((&result["exit"], &result["changed_files"]), (&json!(0), &json!(1)));
+    ended.fails_with(1, "its end is not recorded in the ledger");
+    fs::remove_dir(&lock).unwrap();
+    let id = result["run"].as_str().unwrap();
+    assert!(lab.belljar(["runs"]).succeed().contains("needs attention"));
+    lab.belljar(["apply", id, "--yes"]).succeed();
+    assert!(lab.workspace().join("f").exists(), "the changes wait for review");
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [&str; 0]);
+}
+
 #[test]
 fn h12_run_apply_and_discard_are_refused_when_the_ledger_cannot_be_written() {
     let lab = lab();

@@ -105,7 +105,7 @@ fn h09_incomplete_redaction_is_reported() {
     check(&report, &[(Severity::Warning, Code::RedactionUnfinished)]);
     let mut sample = Sample::small();
     let body = sample.body(b"still here", true);
-    sample.batch(|it| it.add(Some(run(1)), WorkspaceChanged { files: 1, changes: body }));
+    sample.batch(|it| it.add(Some(run(1)), WorkspaceChanged { files: 1, changes: body.clone() }));
     sample.erased.push(body.hash());
     sample.batch(|it| {
         it.add(None, LedgerRedacted { bodies: vec![body.hash()], reason: "r".into() });
@@ -117,7 +117,7 @@ fn h09_incomplete_redaction_is_reported() {
 #[test]
 fn pruned_bodies_are_counted_and_not_reported_as_missing() {
     let mut sample = Sample::small();
-    sample.batch(|it| it.add(None, LedgerPruned { before_index: 2, before_time: 0 }));
+    sample.batch(|it| it.add(None, LedgerPruned { before_index: 2, before_time: u64::MAX }));
     let dropped = sample.bodies.remove(0).0.hash();
     sample.erased.push(dropped);
     let report = verify_changed(&sample, |_| {});
