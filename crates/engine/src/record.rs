@@ -70,11 +70,21 @@ pub fn open(state: &Scoped) -> anyhow::Result<LedgerHandle> {
 /// The advice that is shown when the disk of the ledger is full.
 const DISK_IS_FULL: &str = "the disk of the ledger is full, and actions that cannot be recorded are not taken; free some space on it";
 
+/// The advice that is shown when an earlier part of the log is damaged and needed.
+const LOG_IS_DAMAGED: &str = "an earlier part of the ledger is damaged, so no action is taken; run `belljar ledger verify` to see the damage, then `belljar ledger mend` to accept it and continue";
+
 /// Adds advice for the user to an error of recording an event.
 fn with_advice(error: RecordError) -> anyhow::Error {
-    let is_full = durable::is_disk_full(&error);
+    let advice = match &error {
+        error if durable::is_disk_full(error) => Some(DISK_IS_FULL),
+        RecordError::Index(index) if index.is_log_damage() => Some(LOG_IS_DAMAGED),
+        _ => None,
+    };
     let error = anyhow::Error::new(error);
-    if is_full { error.context(DISK_IS_FULL) } else { error }
+    match advice {
+        Some(advice) => error.context(advice),
+        None => error,
+    }
 }
 
 /// Returns the advice for a ledger that cannot be opened for writing, if there is any.
@@ -88,6 +98,7 @@ fn advice(error: &OpenError) -> Option<&'static str> {
         | OpenError::Foreign { .. }
         | OpenError::CutShort { .. }
         | OpenError::Damaged(_)
+        | OpenError::Salts { .. }
         | OpenError::Anchor(_) => Some(
             "the ledger is damaged or was changed outside of Belljar, so no action is taken; run `belljar ledger verify` to see the damage, then `belljar ledger mend` to accept it and continue",
         ),

@@ -29,10 +29,14 @@ pub enum AnchorError {
     File { path: PathBuf, source: io::Error },
     #[error("{} is not a valid signing key of a ledger", path.display())]
     Key { path: PathBuf },
-    #[error("{} has a line that is not a valid public key", path.display())]
+    #[error("{} is missing or has a line that is not a valid public key", path.display())]
     Keys { path: PathBuf },
     #[error("{} has no intact signed checkpoint", path.display())]
     NoHead { path: PathBuf },
+    #[error("{} is not a signing key of this ledger: its log does not name the key", path.display())]
+    NotOfLedger { path: PathBuf },
+    #[error("{} is a retired signing key: the log names its successor {newest}", path.display())]
+    Retired { path: PathBuf, newest: String },
     #[error("{} has a checkpoint that the key of this ledger did not sign", path.display())]
     Unsigned { path: PathBuf },
 }
@@ -77,9 +81,7 @@ impl Anchor {
         let head = OpenOptions::new().read(true).write(true).open(&path);
         let head = head.map_err(|source| file_error(&path, source))?;
         let origin = key.verifying().name().to_owned();
-        let anchor = Self { key, head, origin };
-        anchor.list_key(paths)?;
-        Ok(anchor)
+        Ok(Self { key, head, origin })
     }
 
     /// Opens an anchor whose head is missing or damaged.
@@ -206,25 +208,32 @@ impl Anchor {
         self.head.sync_all()
     }
 
+    /// Returns whether the current key is the newest of the list of public keys.
+    pub(crate) fn is_listed_last(&self, paths: &LedgerPaths) -> Result<bool, AnchorError> {
+        Ok(public_keys(paths)?.last() == Some(&self.key.verifying()))
+    }
+
     /// Adds the current key to the list of public keys, unless an interrupted rotation listed it
-    /// already.
-    fn list_key(&self, paths: &LedgerPaths) -> Result<(), AnchorError> {
-        let path = paths.keys();
-        let own = self.key.verifying();
-        let known = fs::read_to_string(&path).map_err(|source| file_error(&path, source))?;
-        if known.lines().last() == Some(own.to_string().as_str()) {
+    /// already. The log names the key.
+    pub(crate) fn list_key(&self, paths: &LedgerPaths) -> Result<(), AnchorError> {
+        let mut keys = public_keys(paths)?;
+        if keys.last() == Some(&self.key.verifying()) {
             return Ok(());
         }
-        write_new(&path, &format!("{known}{own}\n"), 0o644)
+        keys.push(self.key.verifying());
+        write_keys(paths, &keys)
     }
 
     /// Switches to the newest key that the log names, and completes an interrupted rotation to it.
+    ///
+    /// Fails if the newest key is not here: a key that the log retired must not sign again.
     pub(crate) fn follow(&mut self, paths: &LedgerPaths, newest: &str) -> Result<(), AnchorError> {
         self.reload(paths)?;
         let is_newest = |key: &SigningKey| key.verifying().to_string() == newest;
         match self.next(paths).filter(|_| !is_newest(&self.key)).filter(is_newest) {
             Some(next) => self.replace(paths, next),
-            None => Ok(()),
+            None if is_newest(&self.key) => Ok(()),
+            None => Err(AnchorError::Retired { path: paths.key(), newest: newest.to_owned() }),
         }
     }
 
@@ -238,9 +247,21 @@ impl Anchor {
 /// Returns the public keys of the ledger, oldest first.
 pub fn public_keys(paths: &LedgerPaths) -> Result<Vec<VerifyingKey>, AnchorError> {
     let path = paths.keys();
-    let text = fs::read_to_string(&path).map_err(|source| file_error(&path, source))?;
+    let bytes = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(AnchorError::Keys { path });
+        }
+        read => read.map_err(|source| file_error(&path, source))?,
+    };
+    let text = String::from_utf8(bytes).map_err(|_| AnchorError::Keys { path: path.clone() })?;
     let keys: Option<Vec<_>> = text.lines().map(|line| line.parse().ok()).collect();
     keys.filter(|keys| !keys.is_empty()).ok_or(AnchorError::Keys { path })
+}
+
+/// Writes the list of public keys.
+pub(crate) fn write_keys(paths: &LedgerPaths, keys: &[VerifyingKey]) -> Result<(), AnchorError> {
+    let lines: String = keys.iter().map(|key| format!("{key}\n")).collect();
+    write_new(&paths.keys(), &lines, 0o644)
 }
 
 /// Returns the bytes that an old key signs to endorse a new key.

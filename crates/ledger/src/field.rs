@@ -82,7 +82,7 @@ impl Fields {
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, FieldError> {
         let mut fields = Vec::new();
-        walk(cursor, |name, value| fields.push((name.to_owned(), value.to_owned())))?;
+        walk(cursor, |name, value| fields.push((name.to_owned(), value.into_value())))?;
         Ok(Self(fields))
     }
 }
@@ -142,7 +142,7 @@ impl<'a> Raw<'a> {
         value.filter(|_| cursor.is_empty()).ok_or(FieldError::Value)
     }
 
-    fn to_owned(self) -> Value {
+    fn into_value(self) -> Value {
         match self {
             Self::Text(text) => Value::Text(text.to_owned()),
             Self::Bytes(bytes) => Value::Bytes(bytes.to_vec()),

@@ -68,6 +68,13 @@ pub enum ReadError {
     Entry { index: u64, source: EntryError },
 }
 
+impl IndexError {
+    /// Returns whether the log is at fault, so that rebuilding the index does not help.
+    pub const fn is_log_damage(&self) -> bool {
+        matches!(self, Self::Log { .. } | Self::Event { .. })
+    }
+}
+
 impl Index {
     /// Opens or creates the index; [`Index::catch_up`] then adds the missing events.
     pub(crate) fn open(paths: &LedgerPaths, log: &Log) -> Result<Self, IndexError> {

@@ -7,6 +7,7 @@
 //! **Invariant:** a [`Receipt`] exists only for an event that is on disk.
 
 mod lock;
+mod mend;
 mod open;
 mod prune;
 mod queue;
@@ -41,7 +42,8 @@ use queue::{Pending, Queue, RecordResult, Waiter, Wake};
 use recent::Recent;
 use tip::Tip;
 
-pub use open::{Mended, OpenError, Repair, mend};
+pub use mend::{Mended, mend};
+pub use open::{OpenError, Repair};
 
 /// A ledger that is open for recording.
 #[derive(Debug)]

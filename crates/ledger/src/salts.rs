@@ -51,13 +51,23 @@ const CHUNK: usize = 8192 * RECORD;
 
 impl Salts {
     pub(crate) fn create(path: &Path, id: LedgerId) -> io::Result<()> {
+        Self::restore(path, id, &[]).map(drop)
+    }
+
+    /// Creates the file with the complete records of an old file whose header is damaged, and returns
+    /// the number of records. A reader checks each record by itself.
+    pub(crate) fn restore(path: &Path, id: LedgerId, old: &[u8]) -> io::Result<u64> {
         // The file is created atomically, because a truncated header would make it unusable.
         let new = path.with_extension("new");
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&frame::header(SALTS_MAGIC, id))?;
+        let records = old.get(HEADER..).unwrap_or_default();
+        let count = records.len() / RECORD;
+        file.write_all(records.get(..count * RECORD).unwrap_or_default())?;
         file.sync_all()?;
-        std::fs::rename(&new, path)
+        std::fs::rename(&new, path)?;
+        Ok(count as u64)
     }
 
     pub(crate) const fn file(&self) -> &File {
@@ -255,11 +265,17 @@ fn read_chunk(file: &File, place: u64) -> io::Result<Vec<u8>> {
 
 fn check_header(file: &File, id: LedgerId) -> io::Result<()> {
     let mut header = [0; HEADER];
-    file.read_exact_at(&mut header, 0)?;
-    let found = frame::parse_header(SALTS_MAGIC, &header).map_err(io::Error::other)?;
+    let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    };
+    file.read_exact_at(&mut header, 0).map_err(|error| {
+        let is_short = error.kind() == io::ErrorKind::UnexpectedEof;
+        if is_short { invalid("the header is incomplete".into()) } else { error }
+    })?;
+    let found = frame::parse_header(SALTS_MAGIC, &header).map_err(|error| invalid(error.into()))?;
     match found == id {
         true => Ok(()),
-        false => Err(io::Error::other("the salts belong to another ledger")),
+        false => Err(invalid("the salts belong to another ledger".into())),
     }
 }
 

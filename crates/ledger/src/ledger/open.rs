@@ -23,11 +23,10 @@ use super::tip::{self, Adopted, Link, Tip};
 use super::{Draft, Ledger, RecordError};
 use crate::anchor::{self, Anchor, AnchorError};
 use crate::event::{Event, LedgerCreated, LedgerRepaired};
-use crate::frame::{self, HEADER, LOG_MAGIC};
+use crate::frame::{self, LOG_MAGIC};
 use crate::head::Head;
 use crate::index::Query;
 use crate::log::{Log, LogError};
-use crate::merkle::Frontier;
 use crate::paths::LedgerPaths;
 use crate::random;
 use crate::reader::{Reader, ReaderError};
@@ -52,6 +51,8 @@ pub enum OpenError {
     CutShort { events: u64, vouched: u64, length: u64 },
     #[error("the log is damaged")]
     Damaged(#[source] LogError),
+    #[error("the salts in {} are missing or damaged", path.display())]
+    Salts { path: PathBuf, source: io::Error },
     #[error("cannot finish the rotation of the signing key")]
     Rotation(#[source] Box<ReaderError>),
     #[error(transparent)]
@@ -87,9 +88,13 @@ pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
         let events = head.frontier.size();
         return Err(OpenError::CutShort { events, vouched: head.end, length });
     }
+    let signed = head.end;
     let (mut tip, repairs) = read_on(paths, lock, anchor, log, head)?;
-    tip.record(paths, opening_events(tip.frontier.size(), &repairs)).map(drop)?;
     finish_rotation(&mut tip, paths)?;
+    if tip.end > signed {
+        tip.write_head();
+    }
+    tip.record(paths, opening_events(tip.frontier.size(), &repairs)).map(drop)?;
     drop(held);
     Ok(Ledger {
         paths: paths.clone(),
@@ -122,32 +127,43 @@ impl Repair {
     }
 }
 
-/// Activates a new key that was recorded but not put in place; the caller holds the lock.
+/// Activates a new key that was recorded but not put in place, and lists a key that is not listed yet;
+/// the caller holds the lock.
+///
+/// No file is changed for a key that the log does not name.
 fn finish_rotation(tip: &mut Tip, paths: &LedgerPaths) -> Result<(), OpenError> {
-    if tip.anchor.next(paths).is_none() {
+    if tip.anchor.is_listed_last(paths)? && tip.anchor.next(paths).is_none() {
         return Ok(());
     }
+    let recorded = newest_key(paths).map_err(|error| OpenError::Rotation(Box::new(error)))?;
+    // A next key that is not recorded is overwritten by the next rotation.
+    match recorded {
+        Some(key) => {
+            tip.anchor.follow(paths, &key)?;
+            tip.anchor.list_key(paths)?;
+            tip.write_head();
+            Ok(())
+        }
+        None if tip.anchor.is_listed_last(paths)? => Ok(()),
+        None => Err(OpenError::Anchor(AnchorError::NotOfLedger { path: paths.key() })),
+    }
+}
+
+/// Returns the newest signing key that the log names; `None` if the key was never rotated.
+fn newest_key(paths: &LedgerPaths) -> Result<Option<String>, ReaderError> {
     let query = Query {
         kind: Some("key.rotated".to_owned()),
         newest_first: true,
         limit: Some(1),
         ..Query::default()
     };
-    let newest = Reader::open(paths).and_then(|reader| {
-        let row = reader.events(&query)?.into_iter().next();
-        row.map(|row| reader.read(&row)).transpose()
-    });
-    let entry = newest.map_err(|error| OpenError::Rotation(Box::new(error)))?;
-    let recorded = entry.and_then(|entry| match Event::read(&entry.kind, &entry.fields) {
+    let reader = Reader::open(paths)?;
+    let row = reader.events(&query)?.into_iter().next();
+    let entry = row.map(|row| reader.read(&row)).transpose()?;
+    Ok(entry.and_then(|entry| match Event::read(&entry.kind, &entry.fields) {
         Ok(Event::KeyRotated(event)) => Some(event.new),
         _ => None,
-    });
-    // A key that is not recorded is overwritten by the next rotation.
-    if let Some(key) = recorded {
-        tip.anchor.follow(paths, &key)?;
-        tip.write_head();
-    }
-    Ok(())
+    }))
 }
 
 /// Creates the missing files of a new ledger.
@@ -188,6 +204,8 @@ fn without_context(error: AnchorError) -> OpenError {
         AnchorError::Key { .. }
         | AnchorError::Keys { .. }
         | AnchorError::NoHead { .. }
+        | AnchorError::NotOfLedger { .. }
+        | AnchorError::Retired { .. }
         | AnchorError::Unsigned { .. } => OpenError::Anchor(error),
     }
 }
@@ -224,7 +242,7 @@ fn open_log(paths: &LedgerPaths, anchor: &Anchor) -> Result<Log, OpenError> {
 fn read_on(
     paths: &LedgerPaths,
     lock: LockFile,
-    anchor: Anchor,
+    mut anchor: Anchor,
     log: Log,
     head: Head,
 ) -> Result<(Tip, Vec<Repair>), OpenError> {
@@ -233,7 +251,15 @@ fn read_on(
     let file = file.map_err(|source| file_error(&path, source))?;
     let salts_path = paths.salts();
     let salts = Salts::open(&salts_path, log.id());
-    let salts = salts.map_err(|source| file_error(&salts_path, source))?;
+    let salts = salts.map_err(|source| {
+        // The file itself can be at fault, or only the access to it.
+        let is_damage =
+            [io::ErrorKind::NotFound, io::ErrorKind::InvalidData].contains(&source.kind());
+        match is_damage {
+            true => OpenError::Salts { path: salts_path, source },
+            false => file_error(&salts_path, source),
+        }
+    })?;
     let mut frontier = head.frontier;
     let mut adopted = Adopted::default();
     let mut repairs = Vec::new();
@@ -248,9 +274,13 @@ fn read_on(
             end
         }
     };
+    if let Some(newest) = &adopted.key {
+        // The head is older than a rotation: the rotation was interrupted, or an old anchor restored.
+        anchor.follow(paths, newest)?;
+    }
     let own = head.own.map(|(sequence, hash)| Link { sequence, hash });
     let writer = random::bytes().map_err(|error| file_error(&path, error.into()))?;
-    let mut tip = Tip {
+    let tip = Tip {
         log,
         file,
         lock,
@@ -265,9 +295,6 @@ fn read_on(
         boot: boot_id(),
         broken: false,
     };
-    if adopted.events > 0 {
-        tip.write_head();
-    }
     Ok((tip, repairs))
 }
 
@@ -302,7 +329,7 @@ pub(super) fn cut_torn_tail(
     Ok(Repair { offset: end, bytes, kept })
 }
 
-fn lock_file(paths: &LedgerPaths) -> Result<LockFile, OpenError> {
+pub(super) fn lock_file(paths: &LedgerPaths) -> Result<LockFile, OpenError> {
     if !paths.ledger().exists() {
         make_dir(paths.ledger())?;
     }
@@ -318,101 +345,4 @@ fn boot_id() -> [u8; 16] {
 
 fn file_error(path: &Path, source: io::Error) -> OpenError {
     OpenError::File { path: path.to_owned(), source }
-}
-
-/// The result of mending a ledger that did not open.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mended {
-    /// The ledger opens; no repair was needed.
-    Sound,
-    /// The head was rebuilt from the log; `lost` events of the old head are missing.
-    Continued { events: u64, lost: u64 },
-    /// The ledger was moved to these paths, and a new one was created.
-    SetAside { ledger: PathBuf, anchor: PathBuf },
-}
-
-/// Continues after a loss that the operator accepts, from the log if it is intact, else with a new
-/// ledger.
-///
-/// Nothing is deleted, and the ledger records the fault, the repair and the reason.
-pub fn mend(paths: &LedgerPaths, reason: &str) -> Result<Mended, OpenError> {
-    let error = match open(paths) {
-        Ok(_) => return Ok(Mended::Sound),
-        Err(error) if is_access_error(&error) => return Err(error),
-        Err(error) => error,
-    };
-    let what = describe(&error);
-    let mended = match continued(paths)? {
-        Some(mended) => mended,
-        None => set_aside(paths)?,
-    };
-    let ledger = open(paths)?;
-    let event = LedgerRepaired { what, offset: 0, bytes: 0, reason: Some(reason.to_owned()) };
-    ledger.record(Draft::new(event)).map(drop)?;
-    Ok(mended)
-}
-
-/// Returns whether the ledger itself can be intact and only access to its files failed.
-fn is_access_error(error: &OpenError) -> bool {
-    match error {
-        OpenError::Record(_) | OpenError::File { .. } | OpenError::Rotation(_) => true,
-        OpenError::Damaged(error) => matches!(error, LogError::Read { .. }),
-        OpenError::Anchor(AnchorError::File { source, .. }) => {
-            source.kind() != io::ErrorKind::NotFound
-        }
-        OpenError::Anchor(_)
-        | OpenError::NoAnchor { .. }
-        | OpenError::Gone { .. }
-        | OpenError::Foreign { .. }
-        | OpenError::CutShort { .. } => false,
-    }
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// Writes a new head for a log that can be read to its end; `None` if the log or its keys are
-/// unusable.
-fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
-    let mut lock = lock_file(paths)?;
-    let _held = lock.take()?;
-    let (Ok(log), Ok(mut anchor)) = (Log::open(&paths.log()), Anchor::open_without_head(paths))
-    else {
-        return Ok(None);
-    };
-    if log.id().origin() != anchor.origin() {
-        return Ok(None);
-    }
-    let mut frontier = Frontier::default();
-    let mut adopted = Adopted::default();
-    let end = match tip::adopt(&log, HEADER as u64, &mut frontier, &mut adopted) {
-        Ok(end) => end,
-        // A torn append at the end does not require a new ledger.
-        Err((end, LogError::Batch { .. }))
-            if !log.has_batch_behind(end).map_err(OpenError::Damaged)? =>
-        {
-            end
-        }
-        Err(_) => return Ok(None),
-    };
-    let own = adopted.own.map(|link| (link.sequence, link.hash));
-    let events = frontier.size();
-    let before = anchor.replace_head(paths, end, own, frontier)?;
-    Ok(Some(Mended::Continued { events, lost: before.saturating_sub(events) }))
-}
-
-/// Renames the directories of the ledger out of the way.
-fn set_aside(paths: &LedgerPaths) -> Result<Mended, OpenError> {
-    let stamp = tip::now().time / 1_000_000_000;
-    let aside = |path: &Path| -> Result<PathBuf, OpenError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let to = path.with_file_name(format!("{name}-aside-{stamp}"));
-        match fs::rename(path, &to) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
-            _ => Ok(to),
-        }
-    };
-    Ok(Mended::SetAside { ledger: aside(paths.ledger())?, anchor: aside(paths.anchor())? })
 }

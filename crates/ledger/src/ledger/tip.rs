@@ -415,7 +415,6 @@ pub(super) struct Adopted {
     pub(super) runs: HashMap<RunId, Link>,
     /// The newest signing key that the log names.
     pub(super) key: Option<String>,
-    pub(super) events: u64,
 }
 
 /// Adds the complete batches after `from` to the tree, and returns the end offset or the offset of
@@ -440,7 +439,6 @@ pub(super) fn adopt(
 impl Adopted {
     fn take(&mut self, frontier: &mut Frontier, event: Located<'_>) {
         frontier.push(event.leaf);
-        self.events += 1;
         // Bytes that are not an event of this version still count in the tree; the verifier reports
         // them.
         let Ok(view) = EntryView::parse(event.bytes) else { return };

@@ -24,6 +24,8 @@ mod live;
 #[cfg(test)]
 mod meddled;
 #[cfg(test)]
+mod mended;
+#[cfg(test)]
 mod mounts;
 #[cfg(test)]
 mod payloads;

@@ -73,6 +73,20 @@ pub(crate) fn mend(args: &MendArgs) -> Outcome {
             "continued",
             format!("the ledger continues after {events} events; {lost} signed events are lost"),
         ),
+        Mended::KeysRestored { old } => (
+            "keys_restored",
+            format!(
+                "the list of public keys was restored from the log; the old list is in {}",
+                old.display()
+            ),
+        ),
+        Mended::SaltsRestored { old, records } => (
+            "salts_restored",
+            format!(
+                "the file of salts was written again with {records} salts; the old file is in {}",
+                old.display()
+            ),
+        ),
         Mended::SetAside { ledger, anchor } => (
             "set_aside",
             format!(
