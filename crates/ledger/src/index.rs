@@ -17,6 +17,7 @@ use crate::entry::{Entry, EntryError};
 use crate::log::{Log, LogError};
 use crate::paths::LedgerPaths;
 
+mod check;
 mod content;
 mod fill;
 mod query;
@@ -27,6 +28,7 @@ mod sql;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use check::contradicts;
 pub use query::{BodyReference, Row, RunHead};
 use schema::{Identity, IndexFault};
 pub use sql::Query;

@@ -186,6 +186,9 @@ fn verify_once(
     if let Some(tiles) = tiles {
         tiles.finish(&mut found);
     }
+    if deep {
+        derived::check_index(paths, &mut found);
+    }
     let root = (!roots.is_broken()).then(|| roots.root());
     let key = trusted.last().filter(|_| signed.is_some()).cloned();
     let runs = chains.runs();

@@ -59,6 +59,12 @@ struct Filling<'t> {
 pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Stop> {
     let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
     let until = log.length().map_err(|error| stop(reached.next, error))?;
+    catch_up_to(connection, log, until)
+}
+
+/// Adds the events up to an offset of the log.
+pub(super) fn catch_up_to(connection: &mut Connection, log: &Log, until: u64) -> Result<(), Stop> {
+    let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
     if fits(&reached, log)? && until == reached.offset {
         return Ok(());
     }
@@ -147,7 +153,7 @@ fn is_damage<'l>(
     }
 }
 
-fn fits(reached: &Reached, log: &Log) -> Result<bool, Stop> {
+pub(super) fn fits(reached: &Reached, log: &Log) -> Result<bool, Stop> {
     reached.fits(log).map_err(|error| stop(reached.next, error))
 }
 

@@ -183,7 +183,7 @@ fn make(path: &Path, id: LedgerId) -> Result<(Connection, Identity), IndexFault>
     Ok((connection, identity(path)?))
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY)?;
@@ -200,7 +200,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn is_ours(connection: &Connection, id: LedgerId) -> rusqlite::Result<bool> {
+pub(super) fn is_ours(connection: &Connection, id: LedgerId) -> rusqlite::Result<bool> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if version != VERSION {
         return Ok(false);
@@ -218,7 +218,7 @@ fn is_ours(connection: &Connection, id: LedgerId) -> rusqlite::Result<bool> {
     Ok(ledger == id.to_string() && tables == expected.join(";"))
 }
 
-fn fill(connection: &mut Connection, id: LedgerId) -> rusqlite::Result<()> {
+pub(super) fn fill(connection: &mut Connection, id: LedgerId) -> rusqlite::Result<()> {
     let secret: [u8; 32] = random::bytes()
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let transaction = connection.transaction()?;

@@ -1,6 +1,6 @@
-//! Checks the tiles, which are derived from the log, against the log.
+//! Checks the tiles and the index, which are derived from the log, against the log.
 //!
-//! Tiles prove nothing and can be deleted, so a contradiction is only a warning.
+//! Both prove nothing and can be deleted, so a contradiction is only a warning.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,8 +8,20 @@ use std::path::PathBuf;
 
 use super::finding::{Code, Findings, Location};
 use crate::digest::Digest;
+use crate::index;
+use crate::log::Log;
 use crate::paths::LedgerPaths;
 use crate::tile::tile_path;
+
+/// Reports an index that contradicts the log.
+pub(super) fn check_index(paths: &LedgerPaths, found: &mut Findings) {
+    let Ok(log) = Log::open(&paths.log()) else { return };
+    if index::contradicts(&paths.index(), &log) {
+        let text = "The index contradicts the log, so lists of events and of unknown results can be \
+                    incomplete. It is derived from the log: delete it, and it is rebuilt.";
+        found.warn(Code::DerivedContradicts, Location::File(paths.index()), text.to_owned());
+    }
+}
 
 /// Compares the tiles with the leaves of the log during the pass.
 #[derive(Debug)]

@@ -214,3 +214,28 @@ fn tiles_that_contradict_the_log_are_reported() {
     let report = with_tiles(|dir| drop(fs::copy(dir.join("tile/0/000"), dir.join("tile/0/002"))));
     check(&report, &[(Severity::Warning, Code::DerivedContradicts)]);
 }
+
+#[test]
+fn h05_index_that_contradicts_the_log_is_reported_by_a_deep_check() {
+    let changes = [
+        "UPDATE meta SET salts = salts",
+        "DELETE FROM event WHERE idx = 1",
+        "DELETE FROM open_intent",
+        "DELETE FROM body",
+        "UPDATE run SET last = 1, run = run || 'x' WHERE id = 2",
+        "UPDATE span SET earliest = latest + 1",
+        "UPDATE event SET kind = 1 WHERE idx = 2",
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut sample = Sample::small();
+        sample.batch(|it| it.begin(run(3)));
+        let report = verify_changed(&sample, |paths| {
+            drop(crate::reader::Reader::open(paths).unwrap());
+            let index = rusqlite::Connection::open(paths.index()).unwrap();
+            assert!(index.execute(change, []).unwrap() > 0, "{change}");
+        });
+        let expected = [(Severity::Warning, Code::DerivedContradicts)];
+        // The first change is the control: it changes nothing that is derived from the log.
+        check(&report, if number == 0 { &[] } else { &expected });
+    }
+}
