@@ -166,7 +166,7 @@ pub(crate) fn report(answer: &ProgramOutcome, is_json: bool) -> Outcome {
 fn exit_code(answer: &ProgramOutcome) -> u8 {
     let ending = &answer.ending;
     let failed = ending.done.as_ref().is_some_and(|done| done.trouble.is_some());
-    if ending.reason == Reason::Exited && failed {
+    if ending.is_unrecorded || ending.reason == Reason::Exited && failed {
         return 1;
     }
     ending.reason.exit_code(ending.exit, ending.signal)
@@ -219,4 +219,36 @@ impl Listener for OutputPrinter {
     }
 
     fn progress(&mut self, _: Duration, _: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn exit_code_of_a_program_whose_end_is_not_recorded_is_1() {
+        let outcome = |is_unrecorded: Option<bool>| {
+            let mut ending = json!({
+                "reason": "exited", "exit": 0, "signal": null, "wall_micros": 1, "cpu_micros": 1,
+                "peak_memory": null, "done": null, "stdout_truncated": false,
+                "stderr_truncated": false, "requests": [], "more_requests": 0, "denied": [],
+                "notes": [],
+            });
+            if let Some(is_unrecorded) = is_unrecorded {
+                ending["is_unrecorded"] = is_unrecorded.into();
+            }
+            ProgramOutcome {
+                run: String::new(),
+                ending: serde_json::from_value(ending).unwrap(),
+                stdout: String::new(),
+                stderr: String::new(),
+                remarks: Vec::new(),
+            }
+        };
+        assert_eq!(exit_code(&outcome(Some(true))), 1);
+        assert_eq!(exit_code(&outcome(Some(false))), 0, "control");
+        assert_eq!(exit_code(&outcome(None)), 0, "an older supervisor does not have the field");
+    }
 }

@@ -146,6 +146,7 @@ impl PreparedProgram {
         let result = ended.result(None);
         if let Err(error) = ended.recorder.ended(&result, outputs, None) {
             ending.notes.push(format!("cannot record the end of the run in the ledger: {error}"));
+            ending.is_unrecorded = true;
         }
         Ok((ending, ended.teardown))
     }
@@ -264,5 +265,6 @@ fn ending(finished: &BoxEnd, reader: &mut WorkerReader, summary: NetworkSummary)
         more_requests,
         denied: denied.into_iter().collect(),
         notes,
+        is_unrecorded: false,
     }
 }

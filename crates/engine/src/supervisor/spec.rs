@@ -142,4 +142,7 @@ pub struct Ending {
     pub denied: Vec<String>,
     /// Remarks for the user about the run.
     pub notes: Vec<String>,
+    /// Whether the end of the run could not be recorded in the ledger.
+    #[serde(default)]
+    pub is_unrecorded: bool,
 }
