@@ -204,26 +204,29 @@ impl RunRecorder {
         self.outcome(vec![RunFailed { error: one_line(error) }.into()])
     }
 
-    /// Records the outcome, and tries again after a failure that may be temporary.
     fn outcome(&self, events: Vec<Event>) -> Result<(), RecordError> {
         let draft = |event: Event| {
             Draft::new(event).of_run(self.run).by(Actor::Supervisor).because_of(&self.created)
         };
-        let drafts: Vec<Draft> = events.into_iter().map(draft).collect();
-        let mut attempts = 1;
-        loop {
-            match self.ledger.record_all(drafts.clone()) {
-                Err(error) if attempts < OUTCOME_ATTEMPTS && may_be_temporary(&error) => {
-                    tracing::warn!(%error, attempts, "outcome is not recorded yet; trying again");
-                    attempts += 1;
-                }
-                recorded => return recorded.map(drop),
+        record_outcome(&self.ledger, &events.into_iter().map(draft).collect::<Vec<_>>())
+    }
+}
+
+/// Records the outcome of an action, and tries again after a failure that may be temporary.
+fn record_outcome(ledger: &LedgerHandle, drafts: &[Draft]) -> Result<(), RecordError> {
+    let mut attempts = 1;
+    loop {
+        match ledger.record_all(drafts.to_vec()) {
+            Err(error) if attempts < OUTCOME_ATTEMPTS && may_be_temporary(&error) => {
+                tracing::warn!(%error, attempts, "outcome is not recorded yet; trying again");
+                attempts += 1;
             }
+            recorded => return recorded.map(drop),
         }
     }
 }
 
-/// The number of times that the outcome of a run is recorded before the failure is reported.
+/// The number of times that an outcome is recorded before the failure is reported.
 const OUTCOME_ATTEMPTS: u32 = 3;
 
 /// Returns whether the same events may be recorded by another attempt.
@@ -268,7 +271,7 @@ impl<'a> Applying<'a> {
         let WorkspaceApplied { taken, held_back, error } = &outcome;
         tracing::info!(taken, held_back, failed = error.is_some(), "changes are applied");
         let draft = Draft::new(outcome).of_run(self.intent.run()).because_of(&self.intent);
-        self.ledger.record(draft).map(drop)
+        record_outcome(self.ledger, &[draft])
     }
 
     /// Records that applying the changes failed with this error.

@@ -482,6 +482,29 @@ fn damaged_ledger_refuses_runs_until_ledger_mend_is_confirmed() {
 }
 
 #[test]
+fn h12_apply_works_again_after_ledger_mend_when_the_log_is_damaged_before_its_end() {
+    let lab = lab();
+    run(&lab, &[], "echo x > f");
+    let log = lab.state().join("ledger/events.log");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[140] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    run(&lab, &["--no-workspace"], "true"); // commands read only the end of the log
+    assert!(findings(ledger(&lab, ["verify"]), 1).contains(&"batch-damaged".to_owned()));
+    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+        fs::remove_file(lab.state().join("ledger").join(name)).ok();
+    }
+    let apply = || lab.belljar(["apply", "--yes"]);
+    apply().run().fails_with(1, "belljar ledger mend");
+    assert!(!lab.workspace().join("f").exists());
+    let mend = ledger(&lab, ["mend", "--reason", "the disk lost it", "--yes", "--json"]);
+    assert_eq!(object(mend)["outcome"], "set_aside");
+    apply().succeed();
+    assert!(lab.workspace().join("f").exists(), "the change was kept");
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
+}
+
+#[test]
 fn h04_concurrent_processes_write_one_valid_ledger() {
     let lab = lab();
     let runs: Vec<_> = (0..4).map(|_| lab.bash("echo x").start()).collect();
