@@ -75,15 +75,13 @@ const LOG_IS_DAMAGED: &str = "an earlier part of the ledger is damaged, so no ac
 
 /// Adds advice for the user to an error of recording an event.
 fn with_advice(error: RecordError) -> anyhow::Error {
-    let advice = match &error {
-        error if durable::is_disk_full(error) => Some(DISK_IS_FULL),
-        RecordError::Index(index) if index.is_log_damage() => Some(LOG_IS_DAMAGED),
-        _ => None,
-    };
+    let is_full = durable::is_disk_full(&error);
+    let is_log_damaged = matches!(&error, RecordError::Index(index) if index.is_log_damage());
     let error = anyhow::Error::new(error);
-    match advice {
-        Some(advice) => error.context(advice),
-        None => error,
+    match (is_full, is_log_damaged) {
+        (true, _) => error.context(DISK_IS_FULL),
+        (false, true) => error.context(LOG_IS_DAMAGED),
+        (false, false) => error,
     }
 }
 
