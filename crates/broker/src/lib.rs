@@ -11,6 +11,8 @@ mod connection;
 pub mod dns;
 mod events;
 mod http;
+#[cfg(test)]
+mod live;
 pub mod meter;
 pub mod record;
 pub mod rules;

@@ -5,6 +5,7 @@
 //! broker, so boxes never share a connection.
 
 mod dial;
+mod fault;
 mod pool;
 
 use std::io;
@@ -13,8 +14,10 @@ use std::time::Duration;
 
 use belljar_model::net::Target;
 use bytes::Bytes;
+use http::header::TRANSFER_ENCODING;
 use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::{MapErr, UnsyncBoxBody};
 use hyper::body::Incoming;
 
 use crate::address::{Dialable, Filter, Private, Reach};
@@ -24,10 +27,14 @@ use crate::scrub::BoxError;
 use crate::tls::Upstream as Tls;
 
 pub(crate) use dial::Proxy;
+pub(crate) use fault::{HttpFault, TlsFault, without_text};
 use pool::{Kept, Key, Pool, Sender};
 
 /// The body of a request or response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The body of an upstream's response. Its errors contain no byte of the response.
+pub(crate) type AnswerBody = MapErr<Incoming, fn(hyper::Error) -> HttpFault>;
 
 /// The timeout for one connection attempt to an upstream server.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,12 +54,14 @@ pub(crate) enum UpstreamError {
     Connect { address: SocketAddr, source: io::Error },
     #[error("the upstream did not answer within {} s", DIAL_TIMEOUT.as_secs())]
     Late,
-    #[error("the proxy refused the connection: {0}")]
-    Proxy(String),
-    #[error("cannot verify the server's certificate: {0}")]
-    Tls(#[source] io::Error),
-    #[error("the upstream closed the connection")]
-    Http(#[source] hyper::Error),
+    #[error("the proxy refused the connection with status {0}")]
+    ProxyRefused(u16),
+    #[error("the proxy did not open a connection: {0}")]
+    ProxyFailed(io::ErrorKind),
+    #[error("cannot verify the upstream: {0}")]
+    Tls(#[source] TlsFault),
+    #[error(transparent)]
+    Http(HttpFault),
 }
 
 impl UpstreamError {
@@ -177,11 +186,11 @@ impl Upstream {
         permit: &Permit,
         route: Route,
         mut request: Request<Body>,
-    ) -> Result<Response<Incoming>, UpstreamError> {
+    ) -> Result<Response<AnswerBody>, UpstreamError> {
         let Route { key, mut by } = route;
         if let RouteKind::Idle(sender) = by {
             match self.pool.send(key.clone(), sender, request).await {
-                Ok(answer) => return answer.map_err(UpstreamError::Http),
+                Ok(answer) => return without_texts(answer),
                 // The idle connection closed before a byte was sent, so a new one is opened.
                 Err(unsent) => request = *unsent,
             }
@@ -189,7 +198,7 @@ impl Upstream {
         }
         let sender = self.connect(permit, &by, false).await?;
         match self.pool.send(key, sender.into(), request).await {
-            Ok(answer) => answer.map_err(UpstreamError::Http),
+            Ok(answer) => without_texts(answer),
             Err(_) => Err(UpstreamError::Late),
         }
     }
@@ -200,14 +209,14 @@ impl Upstream {
         permit: &Permit,
         route: Route,
         request: Request<Body>,
-    ) -> Result<Response<Incoming>, UpstreamError> {
+    ) -> Result<Response<AnswerBody>, UpstreamError> {
         let Route { key, by } = route;
         let by = match by {
             RouteKind::Idle(_) => self.find_addresses(permit).await?,
             by @ (RouteKind::Addresses(_) | RouteKind::Proxy) => by,
         };
         let mut sender = self.connect(permit, &by, true).await?;
-        sender.send_once(key.origin(request)).await.map_err(UpstreamError::Http)
+        without_texts(sender.send_once(key.origin(request)).await)
     }
 
     async fn connect(
@@ -239,4 +248,19 @@ impl Upstream {
             (None, None) => Err(UpstreamError::Late),
         }
     }
+}
+
+/// Returns a response whose errors, now and later, contain no byte that the upstream sent.
+fn without_texts(
+    answer: hyper::Result<Response<Incoming>>,
+) -> Result<Response<AnswerBody>, UpstreamError> {
+    let fault: fn(hyper::Error) -> HttpFault = HttpFault::from;
+    let answer = answer.map_err(|error| UpstreamError::Http(fault(error)))?;
+    // hyper decodes `chunked` only. Another coding, which the broker did not ask for, would stay in
+    // the body and hide a secret (B05).
+    let mut codings = answer.headers().get_all(TRANSFER_ENCODING).iter();
+    if !codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")) {
+        return Err(UpstreamError::Http(HttpFault::TransferCoding));
+    }
+    Ok(answer.map(|body| body.map_err(fault)))
 }

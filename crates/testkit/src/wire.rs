@@ -2,12 +2,17 @@
 //! parser is strict: it panics on an invalid length instead of guessing.
 
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Authority;
+
+/// A connection of a client, with or without TLS.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 type Answer = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
 
@@ -48,6 +53,22 @@ impl Wire {
         Self::start(None, Arc::new(answer))
     }
 
+    /// Starts a TLS server for these host names that negotiates `protocol`, sends fixed bytes to
+    /// every client, and reads until the client closes the connection.
+    pub fn tls_bytes(authority: &Authority, hosts: &[&str], protocol: &str, bytes: &[u8]) -> Self {
+        let mut config = (*authority.server(hosts)).clone();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let bytes = bytes.to_vec();
+        Self::listen(Some(TlsAcceptor::from(Arc::new(config))), move |mut stream, _| {
+            let bytes = bytes.clone();
+            Box::pin(async move {
+                stream.write_all(&bytes).await.ok(); // the test checks a client that disconnects
+                stream.flush().await.ok();
+                tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
+            })
+        })
+    }
+
     /// Returns the address of the server, for the setting `connect =`.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -71,6 +92,20 @@ impl Wire {
     }
 
     fn start(tls: Option<TlsAcceptor>, answer: Arc<Answer>) -> Self {
+        Self::listen(tls, move |stream, seen| {
+            let answer = Arc::clone(&answer);
+            Box::pin(async move { serve(stream, &*answer, &seen).await })
+        })
+    }
+
+    fn listen<H>(tls: Option<TlsAcceptor>, handler: H) -> Self
+    where
+        H: Fn(Box<dyn Stream>, Arc<Mutex<Seen>>) -> Pin<Box<dyn Future<Output = ()> + Send>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let handler = Arc::new(handler);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = listener.local_addr().expect("the address of the socket");
         listener.set_nonblocking(true).expect("a socket that does not block");
@@ -82,14 +117,15 @@ impl Wire {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
                 loop {
                     let Ok((stream, _)) = listener.accept().await else { continue };
-                    let (tls, answer, seen) = (tls.clone(), Arc::clone(&answer), Arc::clone(&kept));
+                    let (tls, handler, seen) =
+                        (tls.clone(), Arc::clone(&handler), Arc::clone(&kept));
                     seen.lock().unwrap_or_else(PoisonError::into_inner).connections += 1;
                     tokio::spawn(async move {
                         match tls {
-                            None => serve(stream, &*answer, &seen).await,
+                            None => handler(Box::new(stream), seen).await,
                             Some(tls) => {
                                 let Ok(stream) = tls.accept(stream).await else { return };
-                                serve(stream, &*answer, &seen).await;
+                                handler(Box::new(stream), seen).await;
                             }
                         }
                     });

@@ -101,8 +101,8 @@ pub enum ResolveError {
     NoAddress(Hostname),
     #[error("no DNS server answered for `{0}` in time")]
     Timeout(Hostname),
-    #[error("cannot resolve `{name}`: {why}")]
-    Failed { name: Hostname, why: String },
+    #[error("the DNS servers did not resolve `{0}`")]
+    Failed(Hostname),
 }
 
 /// Resolves names to addresses with the upstream DNS servers.
@@ -128,9 +128,8 @@ impl Resolver {
         if let Some(addresses) = self.hosts.get(name) {
             return Ok(addresses.clone());
         }
-        let failed = |why: String| ResolveError::Failed { name: name.clone(), why };
-        let mut absolute =
-            Name::from_ascii(name.as_str()).map_err(|error| failed(error.to_string()))?;
+        let failed = || ResolveError::Failed(name.clone());
+        let mut absolute = Name::from_ascii(name.as_str()).map_err(|_| failed())?;
         absolute.set_fqdn(true);
         let found = match tokio::time::timeout(self.deadline, self.inner.lookup_ip(absolute)).await
         {
@@ -141,7 +140,8 @@ impl Resolver {
             Ok(Err(hickory_resolver::net::NetError::Timeout)) => {
                 return Err(ResolveError::Timeout(name.clone()));
             }
-            Ok(Err(error)) => return Err(failed(error.to_string())),
+            // The text of the error can contain bytes of the answer.
+            Ok(Err(_)) => return Err(failed()),
             Ok(Ok(found)) => found,
         };
         let mut addresses = Vec::new();

@@ -106,7 +106,8 @@ impl From<UpstreamError> for Refusal {
             UpstreamError::Tls(_) => (StatusCode::BAD_GATEWAY, "upstream-tls"),
             UpstreamError::Resolve(_)
             | UpstreamError::Connect { .. }
-            | UpstreamError::Proxy(_)
+            | UpstreamError::ProxyRefused(_)
+            | UpstreamError::ProxyFailed(_)
             | UpstreamError::Http(_) => (StatusCode::BAD_GATEWAY, "upstream"),
         };
         Self::new(status, code, chain(&error))

@@ -23,7 +23,7 @@ use crate::record::{BrokerEvent, Decided, Question, Recorded, Verdict};
 use crate::rules::{OutboundRequest, Permit};
 use crate::scrub::{self, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
 use crate::target;
-use crate::upstream::{Body, UpstreamError};
+use crate::upstream::{AnswerBody, Body, UpstreamError};
 use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
 
 /// Forwards one HTTP request of the box and returns the response.
@@ -313,7 +313,7 @@ impl Exchange {
     /// Replaces a new token in a response by a placeholder, and returns the response for the box.
     async fn capture(
         self,
-        answer: Response<Incoming>,
+        answer: Response<AnswerBody>,
         captures: &Captures,
         mut report: Report,
     ) -> Result<Response<Body>, Refusal> {
@@ -355,7 +355,7 @@ impl Exchange {
     /// Returns the upstream's response for the box, with secrets removed.
     pub(super) fn answer(
         self,
-        answer: Response<Incoming>,
+        answer: Response<AnswerBody>,
         mut report: Report,
     ) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = answer.into_parts();

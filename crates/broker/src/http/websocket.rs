@@ -15,7 +15,7 @@ use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, empty};
 use super::report::Report;
 use crate::active::{CUT_MESSAGE, Traffic};
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
-use crate::upstream::{Body, Route};
+use crate::upstream::{Body, Route, without_text};
 
 /// The headers of the server's WebSocket handshake that the box receives.
 const HANDSHAKE_HEADERS: [HeaderName; 2] = [
@@ -117,16 +117,17 @@ impl Frames {
                     let bytes = sent.get(..read?).unwrap_or_default();
                     if bytes.is_empty() {
                         box_ended = true;
-                        to_upstream.shutdown().await?;
+                        to_upstream.shutdown().await.map_err(|error| without_text(&error))?;
                     } else {
                         let checked = self.guard.push(bytes);
                         self.stop_on_error(checked)?;
                         count.sent(bytes.len()).map_err(io::Error::other)?;
-                        to_upstream.write_all(bytes).await?;
+                        to_upstream.write_all(bytes).await.map_err(|error| without_text(&error))?;
                     }
                 }
                 read = from_upstream.read(&mut received), if !upstream_ended => {
-                    let bytes = received.get(..read?).unwrap_or_default();
+                    let read = read.map_err(|error| without_text(&error))?;
+                    let bytes = received.get(..read).unwrap_or_default();
                     if bytes.is_empty() {
                         upstream_ended = true;
                         to_box.shutdown().await?;

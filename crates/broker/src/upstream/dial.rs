@@ -55,17 +55,17 @@ impl Proxy {
             Target::Address(address) => SocketAddr::new(*address, port).to_string(),
         };
         let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let refused = |source: std::io::Error| UpstreamError::Proxy(source.to_string());
-        stream.write_all(request.as_bytes()).await.map_err(refused)?;
+        let failed = |source: std::io::Error| UpstreamError::ProxyFailed(source.kind());
+        stream.write_all(request.as_bytes()).await.map_err(failed)?;
         let answer =
             timeout(DIAL_TIMEOUT, head(&mut stream)).await.map_err(|_| UpstreamError::Late)?;
-        let answer = answer.map_err(refused)?;
-        let status = answer.split(' ').nth(1).unwrap_or_default();
-        if !answer.starts_with("HTTP/1.") || status != "200" {
-            let line = answer.lines().next().unwrap_or_default();
-            return Err(UpstreamError::Proxy(line.chars().take(200).collect()));
+        let answer = answer.map_err(failed)?;
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        match status.filter(|_| answer.starts_with("HTTP/1.")) {
+            Some(200) => Ok(stream),
+            Some(status) => Err(UpstreamError::ProxyRefused(status)),
+            None => Err(UpstreamError::ProxyFailed(std::io::ErrorKind::InvalidData)),
         }
-        Ok(stream)
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::{Body, DIAL_TIMEOUT, UpstreamError};
+use super::{Body, DIAL_TIMEOUT, TlsFault, UpstreamError};
 use crate::rules::Permit;
 use crate::tls::Upstream as Tls;
 
@@ -230,10 +230,11 @@ pub(super) async fn handshake(
         Scheme::Http => handshake_http1(TokioIo::new(stream)).await,
         Scheme::Https => {
             let name = Tls::server_name(permit.target())
-                .map_err(|error| UpstreamError::Tls(std::io::Error::other(error)))?;
+                .map_err(|_| UpstreamError::Tls(TlsFault::Failed))?;
             let connector = TlsConnector::from(if only_http1 { tls.http1() } else { tls.any() });
+            let fault = |error: std::io::Error| UpstreamError::Tls(error.into());
             let handshake = timeout(DIAL_TIMEOUT, connector.connect(name, stream)).await;
-            let stream = handshake.map_err(|_| UpstreamError::Late)?.map_err(UpstreamError::Tls)?;
+            let stream = handshake.map_err(|_| UpstreamError::Late)?.map_err(fault)?;
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let stream = TokioIo::new(stream);
             if !is_http2 {
@@ -245,8 +246,7 @@ pub(super) async fn handshake(
                 .initial_stream_window_size(1 << 20)
                 .initial_connection_window_size(4 << 20)
                 .max_header_list_size(64 * 1024);
-            let (sender, connection) =
-                builder.handshake(stream).await.map_err(UpstreamError::Http)?;
+            let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
             tokio::spawn(connection);
             Ok(Sender::Many(sender))
         }
@@ -259,9 +259,13 @@ where
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(256 * 1024);
-    let (sender, connection) = builder.handshake(stream).await.map_err(UpstreamError::Http)?;
+    let (sender, connection) = builder.handshake(stream).await.map_err(failed)?;
     tokio::spawn(connection.with_upgrades());
     Ok(Sender::One(sender))
+}
+
+fn failed(error: hyper::Error) -> UpstreamError {
+    UpstreamError::Http(error.into())
 }
 
 #[cfg(test)]

@@ -104,9 +104,22 @@ pub enum RefreshError {
     Request { name: SecretName },
 }
 
-/// The error code of the token server, if it is safe to display.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason(Option<String>);
+/// The error code of the token server, if it is one that a standard defines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reason(Option<&'static str>);
+
+/// The error codes of RFC 6749 §5.2 and RFC 8628. Another code is not shown: the server chose it,
+/// and it can be a token (B04).
+const REASONS: [&str; 8] = [
+    "access_denied",
+    "expired_token",
+    "invalid_client",
+    "invalid_grant",
+    "invalid_request",
+    "invalid_scope",
+    "unauthorized_client",
+    "unsupported_grant_type",
+];
 
 /// The time before its expiry at which an access token is renewed, so that it does not expire in
 /// transit.
@@ -283,7 +296,7 @@ impl Secret {
         let name = || self.decl.name.clone();
         if answer.status != StatusCode::OK {
             let reason = Reason::of(&answer.body);
-            if self.is_renewed() && reason.0.as_deref() == Some("invalid_grant") {
+            if self.is_renewed() && reason.0 == Some("invalid_grant") {
                 return Err(RefreshError::Spent { name: name() });
             }
             return Err(RefreshError::Refused { name: name(), status: answer.status, reason });
@@ -344,10 +357,7 @@ impl Reason {
             error: String,
         }
         let code = serde_json::from_slice::<Refusal>(body).ok().map(|refusal| refusal.error);
-        let is_code = |text: &String| {
-            text.len() <= 40 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-        };
-        Self(code.filter(is_code))
+        Self(code.and_then(|code| REASONS.into_iter().find(|known| *known == code)))
     }
 }
 

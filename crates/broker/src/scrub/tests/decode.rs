@@ -189,7 +189,7 @@ fn b05_response_with_an_unknown_content_coding_is_refused() {
     assert_eq!(of(&["GZip, br", "x-gzip"]).unwrap(), [Coding::Gzip, Coding::Brotli, Coding::Gzip]);
     assert_eq!(of(&["deflate , zstd"]).unwrap(), [Coding::Deflate, Coding::Zstd]);
     for unknown in ["compress", "dcb", "aws-chunked", "gzip;q=1", "exi, gzip"] {
-        assert!(matches!(of(&[unknown]), Err(Undecodable::Unknown { .. })), "{unknown}");
+        assert!(matches!(of(&[unknown]), Err(Undecodable::Unknown)), "{unknown}");
     }
     assert_eq!(of(&["gzip,gzip,gzip,gzip"]), Err(Undecodable::TooMany));
 }
