@@ -12,6 +12,7 @@ use crate::active::ActiveTraffic;
 use crate::address::Filter;
 use crate::dns::{self, Limiter, Note, Pool, Resolver};
 use crate::http::Refusal;
+use crate::marks::{self, Marks, Noted};
 use crate::meter::{Meter, Prices};
 use crate::record::{BrokerEvent, Decided, Recorder, Verdict};
 use crate::rules::Rules;
@@ -96,6 +97,7 @@ pub(crate) struct Broker {
     pub(crate) active: Arc<ActiveTraffic>,
     pub(crate) vault: Vault,
     meter: Mutex<Meter>,
+    marks: Mutex<Marks>,
     pub(crate) upstream: Upstream,
     pub(crate) authority: Authority,
     pub(crate) clock: fn() -> SystemTime,
@@ -105,6 +107,14 @@ pub(crate) struct Broker {
     tasks: Mutex<JoinSet<()>>,
     held: Arc<Semaphore>,
 }
+
+/// The error for more responses with a secret than a box can have in one minute (B09).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} responses in one minute contained a secret; requests to hosts with secrets are refused until the minute is over",
+    marks::MAX_PER_MINUTE
+)]
+pub(crate) struct TooManyMarks;
 
 /// The state of the box's DNS names: assigned addresses and query limits.
 #[derive(Debug)]
@@ -139,6 +149,7 @@ impl Broker {
             active: Arc::default(),
             vault,
             meter: Mutex::new(meter),
+            marks: Mutex::default(),
             upstream,
             authority,
             clock,
@@ -229,6 +240,24 @@ impl Broker {
 
     pub(crate) fn meter(&self) -> MutexGuard<'_, Meter> {
         lock(&self.meter)
+    }
+
+    pub(crate) fn marks(&self) -> MutexGuard<'_, Marks> {
+        lock(&self.marks)
+    }
+
+    /// Counts a response whose replaced secrets grew from `before` to `after`. Returns an error if
+    /// there were too many such responses in this minute.
+    pub(crate) fn mark(&self, before: u64, after: u64) -> Result<(), TooManyMarks> {
+        for _ in 0..marks::answers(before, after) {
+            let noted = self.marks().add(Instant::now());
+            match noted {
+                Noted::Within => {}
+                Noted::Reached => self.alarm("secret-guessing", TooManyMarks.to_string()),
+                Noted::Over => return Err(TooManyMarks),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until there is memory for a body that is buffered before it is sent.

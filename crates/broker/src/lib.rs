@@ -13,6 +13,7 @@ mod events;
 mod http;
 #[cfg(test)]
 mod live;
+mod marks;
 pub mod meter;
 pub mod record;
 pub mod rules;

@@ -4,6 +4,7 @@
 //! The tests of boxes are in `crates/belljar`. Tests here need no box, because they are about the
 //! bytes that the broker sends and receives.
 
+mod ranges;
 mod responses;
 
 use std::io::Write as _;
@@ -206,7 +207,7 @@ impl Live {
         }
         let mut stream = self.connect_to(host);
         write!(stream, "{text}\r\n{body}").unwrap();
-        read_all(&mut stream)
+        without_chunks(&read_all(&mut stream))
     }
 
     /// Sends a `GET` request with the placeholder, and returns the whole response as text.
@@ -241,6 +242,23 @@ pub(super) fn read_all(stream: &mut impl std::io::Read) -> String {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).ok(); // the bytes before an error are kept
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns a response as text without the framing of its chunks.
+fn without_chunks(response: &str) -> String {
+    let Some((head, mut rest)) = response.split_once("\r\n\r\n") else {
+        return response.to_owned();
+    };
+    let mut text = format!("{head}\r\n\r\n");
+    if !head.contains("transfer-encoding: chunked") {
+        return response.to_owned();
+    }
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap_or(0);
+        text.push_str(after.get(..size).unwrap_or(after));
+        rest = after.get(size + 2..).unwrap_or_default();
+    }
+    text
 }
 
 /// Stores the events of a broker and acknowledges them.

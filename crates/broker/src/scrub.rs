@@ -1,6 +1,6 @@
 //! Removes secrets from responses, and finds placeholders in requests.
 //!
-//! A [`Scrubber`] contains the values that were sent to one host, and changes nothing else (B09).
+//! A [`Scrubber`] contains the values that are bound to one host, and changes nothing else (B09).
 //! It replaces each occurrence in a stream by `[belljar:NAME]`, however the stream is split into
 //! pieces (B06). It holds back exactly the bytes from the first possible start of an occurrence on.
 //! Overlapping occurrences are replaced together.
@@ -22,6 +22,7 @@ mod body;
 mod decode;
 mod forms;
 mod head;
+mod range;
 mod search;
 mod spell;
 #[cfg(test)]
@@ -30,7 +31,7 @@ mod websocket;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use zeroize::Zeroizing;
@@ -38,6 +39,7 @@ use zeroize::Zeroizing;
 pub use body::{BodyError, BoxError, Ended, GuardedBody, How, ScrubbedBody};
 pub use decode::{Coding, DecodeError, Decoder, Undecodable, codings};
 pub use head::reframe;
+pub use range::{Part, PartBody, PartError, RangeRequest, UnsupportedRange};
 pub use search::MIN_VALUE;
 pub use websocket::{FrameError, FrameGuard, FrameScrubber};
 
@@ -46,6 +48,8 @@ use search::{Next, Rest, Search};
 /// The names of some values, and the search index for the values.
 struct Values {
     names: Vec<String>,
+    /// The length of the longest value in bytes.
+    longest: usize,
     search: Search,
     /// The search index for lower-case text, for header names.
     folded: Search,
@@ -61,7 +65,8 @@ impl Values {
         let lower: Vec<_> =
             bytes.iter().map(|value| Zeroizing::new(value.to_ascii_lowercase())).collect();
         let lower: Vec<&[u8]> = lower.iter().map(|value| value.as_slice()).collect();
-        Ok(Self { names, search: Search::new(&bytes), folded: Search::plain(&lower) })
+        let longest = bytes.iter().map(|value| value.len()).max().unwrap_or(0);
+        Ok(Self { names, longest, search: Search::new(&bytes), folded: Search::plain(&lower) })
     }
 
     fn name(&self, index: usize) -> &str {
@@ -85,24 +90,40 @@ pub struct TooShort {
     pub name: String,
 }
 
-/// Removes secret values from text, in all their encodings.
+/// Removes secret values from text, in all their encodings. All clones and streams of a scrubber
+/// use the same values.
 #[derive(Clone, Debug)]
-pub struct Scrubber(Arc<Values>);
+pub struct Scrubber(Arc<RwLock<Arc<Values>>>);
 
 impl Scrubber {
     /// Creates a scrubber for these values, each with the name that replaces it.
     pub fn new(values: &[(String, &[u8])]) -> Result<Self, TooShort> {
-        Values::new(values).map(|values| Self(Arc::new(values)))
+        Values::new(values).map(|values| Self(Arc::new(RwLock::new(Arc::new(values)))))
+    }
+
+    /// Replaces the values by those of another scrubber, also for streams that are already in use.
+    pub fn replace(&self, by: &Self) {
+        let values = by.values();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 
     /// Returns whether the scrubber has no values to remove.
     pub fn is_empty(&self) -> bool {
-        self.0.names.is_empty()
+        self.values().names.is_empty()
+    }
+
+    /// Returns the length of the longest value in bytes.
+    fn longest(&self) -> u64 {
+        u64::try_from(self.values().longest).unwrap_or(u64::MAX)
+    }
+
+    fn values(&self) -> Arc<Values> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns `text` with every secret value replaced.
     pub fn text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.0.search.next(text, 0, Rest::EndOrCut) == Next::Clean {
+        if self.values().search.next(text, 0, Rest::EndOrCut) == Next::Clean {
             return Cow::Borrowed(text);
         }
         let mut stream = self.stream();
@@ -114,12 +135,12 @@ impl Scrubber {
 
     /// Returns whether a lower-case text contains one of the values.
     fn contains_folded(&self, text: &[u8]) -> bool {
-        self.0.folded.next(text, 0, Rest::End) != Next::Clean
+        self.values().folded.next(text, 0, Rest::End) != Next::Clean
     }
 
     /// Returns a scrubber for one stream of bytes.
     pub fn stream(&self) -> Stream {
-        Stream { values: self.0.clone(), held: Held::default(), found: 0 }
+        Stream { scrubber: self.clone(), values: self.values(), held: Held::default(), found: 0 }
     }
 }
 
@@ -136,6 +157,8 @@ struct Held {
 
 /// Removes secret values from a stream of bytes, piece by piece.
 pub struct Stream {
+    scrubber: Scrubber,
+    /// The values that were in use for the last piece.
     values: Arc<Values>,
     held: Held,
     found: u64,
@@ -156,6 +179,7 @@ impl Stream {
 
     /// Scrubs like [`Self::push`], but does not copy bytes that stay unchanged.
     pub fn push_bytes(&mut self, mut bytes: Bytes) -> Bytes {
+        self.update();
         if self.held() > 0 && self.held.replaced == 0 {
             let mut all = std::mem::take(&mut *self.held.bytes);
             all.reserve_exact(bytes.len());
@@ -192,7 +216,17 @@ impl Stream {
         self.held.bytes.len() - self.held.replaced
     }
 
+    /// Takes over values that were added since the last piece.
+    fn update(&mut self) {
+        let values = self.scrubber.values();
+        if !Arc::ptr_eq(&values, &self.values) {
+            self.values = values;
+            self.held.last = None; // an index of the old values
+        }
+    }
+
     fn feed(&mut self, bytes: &[u8], rest: Rest, out: &mut Vec<u8>) {
+        self.update();
         if self.held.bytes.is_empty() {
             return self.scan(bytes, rest, out);
         }

@@ -1,12 +1,13 @@
 //! Secrets: sealed on disk, and added to a request only in the declared places.
 //!
 //! The box has placeholders. [`Vault::plan`] searches a request for them and plans which secrets go
-//! where, or reports misuse. [`Vault::inject`] adds the values after the use is recorded. A value
-//! that was sent to a host is removed from all responses of that host.
+//! where, or reports misuse. [`Vault::inject`] adds the values after the use is recorded. The
+//! values of a secret are removed from all responses of the hosts that it is bound to.
 //!
 //! **Invariant:** no function of this module returns a value to its caller. Values leave the vault
 //! in requests only.
 
+mod armed;
 mod capture;
 mod inject;
 mod json;
@@ -18,12 +19,12 @@ mod placeholder_set;
 mod plan;
 mod private;
 pub mod sealed;
-mod sent;
 mod sign;
 mod spot;
 pub mod store;
 mod value;
 
+pub use armed::TooManyTokens;
 pub use capture::{CaptureError, Captured, Captures, MAX_CAPTURED_BODY};
 pub use inject::{InjectError, Injected};
 pub use misuse::{Misuse, MisuseKind};
@@ -39,11 +40,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use belljar_model::net::{MessagePart, SecretDecl, SecretKind, SecretName, Shape, Slot, Target};
 use zeroize::Zeroizing;
 
+use self::armed::Armed;
 use self::oauth2::Token;
 use self::placeholder::Random;
 use self::placeholder_set::{Meaning, Placeholder, PlaceholderSet};
 use self::sealed::Key;
-use self::sent::{Lifetime, Sent, SentValue};
 use self::sign::sigv4::Keys;
 use crate::scrub::{Finder, Scrubber};
 
@@ -54,7 +55,7 @@ pub struct Vault {
     /// The names of the secrets, in the same order as the secrets.
     names: Vec<String>,
     placeholder_set: RwLock<Arc<PlaceholderSet>>,
-    sent: Sent,
+    armed: Armed,
     random: Random,
     /// The vault key that encrypts renewed refresh tokens.
     key: Option<Key>,
@@ -141,7 +142,11 @@ impl Vault {
             }
         }
         let placeholder_set = RwLock::new(Arc::new(placeholder_set));
-        Ok(Self { secrets, names, placeholder_set, sent: Sent::default(), random, key: None })
+        let armed = secrets.iter().enumerate();
+        let armed =
+            armed.flat_map(|(at, secret)| secret.armed().into_iter().map(move |it| (at, it)));
+        let armed = Armed::new(armed.collect());
+        Ok(Self { secrets, names, placeholder_set, armed, random, key: None })
     }
 
     /// Sets the vault key and the storage times that are needed to seal renewed refresh tokens.
@@ -171,13 +176,15 @@ impl Vault {
         self.placeholder_set().finder().clone()
     }
 
-    /// Returns the scrubber that removes all values that were ever sent to this host.
+    /// Returns the scrubber that removes the values of all secrets that are bound to this host.
     pub fn scrubber(&self, target: &Target) -> Scrubber {
-        self.sent.scrubber(target)
+        let bound = self.secrets.iter().enumerate().filter(|(_, it)| it.is_bound_to(target));
+        self.armed.scrubber(bound.map(|(at, _)| at).collect(), &self.names)
     }
 
-    fn remember_sent(&self, target: &Target, values: Vec<SentValue>) -> Scrubber {
-        self.sent.add(target, values)
+    /// Arms a token of a secret, so that it is removed from responses like the secret.
+    fn arm(&self, secret: usize, token: &Arc<Value>) -> Result<(), TooManyTokens> {
+        self.armed.add(secret, token, &self.names)
     }
 
     fn placeholder_set(&self) -> Arc<PlaceholderSet> {
@@ -234,16 +241,32 @@ impl Secret {
         matches!(&self.decl.kind, SecretKind::Hmac { message, .. } if message.has(&MessagePart::Body))
     }
 
-    fn sent_value(&self, value: Arc<Value>, kind: Lifetime) -> SentValue {
-        SentValue { name: self.decl.name.to_string(), value, kind }
+    /// Returns whether responses of this host are searched for the values of this secret: the hosts
+    /// that can receive it, and its token server.
+    fn is_bound_to(&self, target: &Target) -> bool {
+        let is_token_server = matches!(
+            &self.decl.kind,
+            SecretKind::OAuth2 { token_url, .. } if token_url.target == *target
+        );
+        self.decl.is_for(target) || is_token_server
     }
 
-    /// Returns the session token of an AWS key pair as a value to remove from responses. The key id
-    /// is not secret, and a search for it would forbid range requests of large objects.
-    fn sent_session_token(&self) -> Option<SentValue> {
-        let session = Keys::parse(&self.value)?.session?;
-        let value = Value::new(Zeroizing::new(session.as_bytes().to_vec())).ok()?;
-        Some(self.sent_value(Arc::new(value), Lifetime::Secret))
+    /// Returns the values that are removed from responses from the start. The id of an AWS key pair
+    /// is not secret.
+    fn armed(&self) -> Vec<Arc<Value>> {
+        let value = |bytes: &[u8]| Value::new(Zeroizing::new(bytes.to_vec())).map(Arc::new).ok();
+        match &self.decl.kind {
+            SecretKind::Token | SecretKind::Hmac { .. } => vec![Arc::clone(&self.value)],
+            SecretKind::OAuth2 { .. } => [Some(&self.value), self.client_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
+            SecretKind::SigV4 { .. } => Keys::parse(&self.value).map_or_else(Vec::new, |keys| {
+                let session = keys.session.and_then(|session| value(session.as_bytes()));
+                value(keys.secret).into_iter().chain(session).collect()
+            }),
+        }
     }
 }
 

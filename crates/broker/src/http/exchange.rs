@@ -17,11 +17,14 @@ use super::report::{Report, Stopped};
 use super::rest::RequestBody;
 use super::{ConnectionTarget, token, websocket};
 use crate::active::{CUT_MESSAGE, Cuttable, Ticket, Traffic};
-use crate::broker::Broker;
+use crate::broker::{Broker, TooManyMarks};
 use crate::meter::{Charge, Observer, Provider};
 use crate::record::{BrokerEvent, Decided, Question, Recorded, Verdict};
 use crate::rules::{OutboundRequest, Permit};
-use crate::scrub::{self, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
+use crate::scrub::{
+    self, BoxError, Coding, Decoder, GuardedBody, How, PartBody, PartError, RangeRequest,
+    ScrubbedBody, Scrubber, UnsupportedRange,
+};
 use crate::target;
 use crate::upstream::{AnswerBody, Body, UpstreamError};
 use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
@@ -87,6 +90,8 @@ pub(super) struct Exchange {
     pub(super) permit: Permit,
     pub(super) outbound: Arc<OutboundRequest>,
     parts: Parts,
+    /// The range that the client asks for, if responses are searched for secrets.
+    range: Option<RangeRequest>,
     /// A flag that is set when changed rules no longer allow the request.
     is_cut: Arc<AtomicBool>,
 }
@@ -108,7 +113,8 @@ impl Exchange {
                 let (began, outbound) = (Instant::now(), Arc::new(outbound));
                 let ticket = broker.active.begin(Traffic::Request(Arc::clone(&outbound)));
                 let is_cut = ticket.flag();
-                Ok((Self { broker, began, permit, outbound, parts, is_cut }, body, ticket))
+                let range = None;
+                Ok((Self { broker, began, permit, outbound, parts, range, is_cut }, body, ticket))
             }
             Err(refusal) => {
                 let path = parts.uri.path();
@@ -130,6 +136,7 @@ impl Exchange {
 
     async fn forward(mut self, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let (plan, body) = self.plan(body).await?;
+        self.check_scrubbing()?;
         self.ask(&plan).await?;
         let charge = self.charge(&plan)?;
         let route = match self.broker.upstream.find(&self.permit, self.outbound.upgrade).await {
@@ -186,6 +193,39 @@ impl Exchange {
             }
             Err(refusal) => Err(self.record_refusal(refusal)),
         }
+    }
+
+    /// Returns a refusal if the response could not be searched for secrets, or if too many responses
+    /// contained one. Parses the range that the client asks for.
+    fn check_scrubbing(&mut self) -> Result<(), Refusal> {
+        let target = self.permit.target();
+        let scrubber = self.broker.vault.scrubber(target);
+        if scrubber.is_empty() {
+            return Ok(());
+        }
+        let wait = self.broker.marks().wait(Instant::now());
+        if let Some(wait) = wait {
+            let what = TooManyMarks.to_string();
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "secret-guessing", what);
+            return Err(self.record_refusal(Refusal { retry_after: Some(wait), ..refusal }));
+        }
+        let mut ranges = self.parts.headers.get_all(header::RANGE).iter();
+        let Some(range) = ranges.next().filter(|_| self.parts.method == Method::GET) else {
+            return Ok(());
+        };
+        let refuse = |what: String| Refusal::new(StatusCode::BAD_REQUEST, "range", what);
+        if self.broker.marks().is_changed(target, self.outbound.path.as_str()) {
+            let what = "an earlier response of this address contained a secret that was replaced, so \
+                        positions in it have changed; request the whole resource";
+            return Err(self.record_refusal(refuse(what.to_owned())));
+        }
+        let is_single = ranges.next().is_none();
+        let parsed = is_single.then(|| RangeRequest::parse(range.as_bytes(), &scrubber));
+        match parsed.unwrap_or(Err(UnsupportedRange)) {
+            Ok(range) => self.range = Some(range),
+            Err(error) => return Err(self.record_refusal(refuse(error.to_string()))),
+        }
+        Ok(())
     }
 
     /// Counts the request towards its limits and budgets, or refuses it if one is used up.
@@ -250,11 +290,11 @@ impl Exchange {
         target::strip_hop_by_hop(&mut parts.headers);
         target::strip_overrides(&mut parts.headers);
         parts.headers.remove(header::EXPECT); // the broker answered it
-        if !plan.is_empty() || !vault.scrubber(self.permit.target()).is_empty() {
-            // The response must be complete and not compressed, so that it can be searched. This
-            // must precede signing.
-            for name in [header::RANGE, header::IF_RANGE] {
-                parts.headers.remove(name);
+        if !vault.scrubber(self.permit.target()).is_empty() {
+            // The response must not be compressed and must have the bytes around a range, so that
+            // it can be searched. This must precede signing.
+            if let Some(range) = &self.range {
+                parts.headers.insert(header::RANGE, range.extended());
             }
             if parts.headers.contains_key(header::ACCEPT_ENCODING) {
                 let identity = HeaderValue::from_static("identity");
@@ -334,7 +374,11 @@ impl Exchange {
                 .capture(captures, status, headers, Some(&mut body))
                 .map_err(|error| refuse(chain(&error)))?;
             let scrubber = vault.scrubber(self.permit.target());
-            Ok::<_, Refusal>((scrubber.headers(headers), scrubber.text(&body).into_owned()))
+            let clean = (scrubber.headers(headers), scrubber.text(&body).into_owned());
+            if clean.0 != *headers || clean.1 != body {
+                self.broker.mark(0, 1).map_err(|error| too_many(&error))?;
+            }
+            Ok::<_, Refusal>(clean)
         };
         match captured.await {
             Ok((headers, body)) => {
@@ -363,7 +407,30 @@ impl Exchange {
         let scrubber = self.broker.vault.scrubber(self.permit.target());
         target::strip_hop_by_hop(&mut parts.headers);
         parts.headers.remove(header::ALT_SVC); // it can name protocols that the broker does not support
+        let received = std::mem::take(&mut parts.headers);
+        parts.headers = scrubber.headers(&received);
+        let is_marked = parts.headers != received;
+        if is_marked && let Err(error) = self.broker.mark(0, 1) {
+            let refusal = too_many(&error);
+            report.finish(Some(refusal.what.clone()));
+            return Err(refusal);
+        }
+        if self.parts.method == Method::HEAD {
+            // A response to HEAD has no body, whatever the server sends. Its headers describe the
+            // content on the server, unless the broker would decode it.
+            if !scrubber.is_empty() && parts.headers.contains_key(header::CONTENT_ENCODING) {
+                scrub::reframe(&mut parts.headers);
+            }
+            report.finish(None);
+            return Ok(Response::from_parts(head(parts), empty()));
+        }
+        if parts.status == StatusCode::PARTIAL_CONTENT
+            && let Some(range) = self.range
+        {
+            return self.answer_part(&range, parts, body, &scrubber, report);
+        }
         let provider = Provider::of(self.permit.target());
+        let unsatisfiable = unsatisfiable(&parts);
         let codings = match searchable(&parts) {
             _ if scrubber.is_empty() && provider.is_none() => Vec::new(),
             Ok(codings) => {
@@ -376,17 +443,21 @@ impl Exchange {
                 return Err(refusal);
             }
         };
-        parts.headers = scrubber.headers(&parts.headers);
-        if self.parts.method == Method::HEAD {
-            // A response to HEAD has no body, whatever the server sends.
-            report.finish(None);
-            return Ok(Response::from_parts(head(parts), empty()));
+        if let Some(range) = unsatisfiable {
+            parts.headers.insert(header::CONTENT_RANGE, range);
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         let observer = provider.map(|provider| Observer::new(provider, content_type));
         let observer = Arc::new(Mutex::new(observer));
         let (count, watching) = (report.counter(), Arc::clone(&observer));
+        let (broker, outbound) = (Arc::clone(&self.broker), Arc::clone(&self.outbound));
+        let mut before = u64::from(is_marked);
         let body = ScrubbedBody::new(body, &codings, &scrubber)
+            .on_found(move |found| {
+                broker.marks().change(&outbound.target, outbound.path.as_str());
+                let found = found + u64::from(is_marked);
+                Ok(broker.mark(std::mem::replace(&mut before, found), found)?)
+            })
             .watch(move |bytes| {
                 if let Some(observer) = &mut *lock(&watching) {
                     observer.push(bytes);
@@ -399,11 +470,46 @@ impl Exchange {
                     report.used(provider, &usage);
                 }
                 report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
-                report.finish(match ended.how {
-                    How::Complete => None,
-                    How::Failed(error) => Some(error),
-                    How::Dropped => Some("the client stopped reading".to_owned()),
-                });
+                report.finish(ended.how.error());
+            });
+        Ok(Response::from_parts(head(parts), body.boxed_unsync()))
+    }
+
+    /// Returns the part of a resource that the client asked for, if no secret overlaps it.
+    fn answer_part(
+        self,
+        range: &RangeRequest,
+        mut parts: http::response::Parts,
+        body: AnswerBody,
+        scrubber: &Scrubber,
+        mut report: Report,
+    ) -> Result<Response<Body>, Refusal> {
+        let has_codings =
+            !matches!(scrub::codings(&parts.headers), Ok(codings) if codings.is_empty());
+        let part = match range.part(&mut parts.headers) {
+            Ok(part) if !has_codings => part,
+            Err(PartError::AfterEnd { total }) => {
+                report.finish(None);
+                let mut answer = Response::new(empty());
+                *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+                if let Ok(value) = HeaderValue::try_from(format!("bytes */{total}")) {
+                    answer.headers_mut().insert(header::CONTENT_RANGE, value);
+                }
+                return Ok(answer);
+            }
+            Ok(_) | Err(PartError::Other) => {
+                let refusal = unsearchable(PartError::Other.to_string());
+                report.finish(Some(refusal.what.clone()));
+                return Err(refusal);
+            }
+        };
+        let (count, broker) = (report.counter(), self.broker);
+        let body = PartBody::new(body, part, scrubber)
+            .watch(move |bytes| count.received(bytes.len()))
+            .on_end(move |ended| {
+                broker.mark(0, ended.found).ok(); // the body has already ended
+                report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
+                report.finish(ended.how.error());
             });
         Ok(Response::from_parts(head(parts), body.boxed_unsync()))
     }
@@ -525,12 +631,28 @@ fn wants_websocket(parts: &Parts) -> bool {
 
 /// Returns the content codings of a response, if the whole response can be searched for secrets.
 fn searchable(parts: &http::response::Parts) -> Result<Vec<Coding>, Refusal> {
-    let refuse = |what: String| Refusal::new(StatusCode::BAD_GATEWAY, "unsearchable", what);
     if parts.status == StatusCode::PARTIAL_CONTENT {
-        return Err(refuse("a partial response cannot be searched for secrets".to_owned()));
+        return Err(unsearchable("a partial response cannot be searched for secrets".to_owned()));
     }
-    scrub::codings(&parts.headers)
-        .map_err(|error| refuse(format!("the response cannot be searched for secrets: {error}")))
+    scrub::codings(&parts.headers).map_err(|error| {
+        unsearchable(format!("the response cannot be searched for secrets: {error}"))
+    })
+}
+
+fn unsearchable(what: String) -> Refusal {
+    Refusal::new(StatusCode::BAD_GATEWAY, "unsearchable", what)
+}
+
+fn too_many(error: &TooManyMarks) -> Refusal {
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "secret-guessing", error.to_string())
+}
+
+/// Returns the length of a resource that has no such range, as the header of a response 416.
+fn unsatisfiable(parts: &http::response::Parts) -> Option<HeaderValue> {
+    let range = parts.headers.get(header::CONTENT_RANGE)?;
+    let total = range.as_bytes().strip_prefix(b"bytes */")?;
+    let is_number = !total.is_empty() && total.iter().all(u8::is_ascii_digit);
+    (parts.status == StatusCode::RANGE_NOT_SATISFIABLE && is_number).then(|| range.clone())
 }
 
 /// Returns a response head with status and headers, but without the server's reason phrase.

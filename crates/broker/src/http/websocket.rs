@@ -14,6 +14,7 @@ use super::answer::{Refusal, chain};
 use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, empty};
 use super::report::Report;
 use crate::active::{CUT_MESSAGE, Traffic};
+use crate::broker::Broker;
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
 use crate::upstream::{Body, Route, without_text};
 
@@ -68,7 +69,7 @@ pub(super) async fn forward(
     reply.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
     let guard = FrameGuard::new(&broker.vault.finder());
     let scrubber = FrameScrubber::new(&scrubber);
-    let mut frames = Frames { report, guard, scrubber, stopped: None };
+    let mut frames = Frames { broker: Arc::clone(&broker), report, guard, scrubber, stopped: None };
     let traffic = Traffic::Request(Arc::clone(&exchange.outbound));
     let ticket = broker.active.begin_if_allowed(traffic, &broker.rules());
     broker.spawn(async move {
@@ -95,6 +96,7 @@ pub(super) async fn forward(
 
 /// The frames of one WebSocket, in both directions.
 struct Frames {
+    broker: Arc<Broker>,
     report: Report,
     guard: FrameGuard,
     scrubber: FrameScrubber,
@@ -134,8 +136,11 @@ impl Frames {
                     } else {
                         self.report.received(bytes.len());
                         count.received(bytes.len()).map_err(io::Error::other)?;
+                        let before = self.scrubber.found();
                         let checked = self.scrubber.push(bytes, &mut clean);
                         self.stop_on_error(checked)?;
+                        let found = self.scrubber.found();
+                        self.broker.mark(before, found).map_err(io::Error::other)?;
                         to_box.write_all(&clean).await?;
                         to_box.flush().await?;
                         clean.clear();

@@ -53,6 +53,17 @@ pub enum How {
     Dropped,
 }
 
+impl How {
+    /// Returns the error for the record, unless the body is complete.
+    pub fn error(self) -> Option<String> {
+        match self {
+            Self::Complete => None,
+            Self::Failed(error) => Some(error),
+            Self::Dropped => Some("the client stopped reading".to_owned()),
+        }
+    }
+}
+
 /// The summary of a body that has ended: bytes, found values and result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -67,23 +78,26 @@ pub struct Ended {
 }
 
 /// A function that inspects each piece of a body; an error of it stops the body.
-type Watch = Box<dyn FnMut(&[u8]) -> Result<(), BoxError> + Send>;
-type OnEnd = Box<dyn FnOnce(Ended) + Send>;
+pub(super) type Watch = Box<dyn FnMut(&[u8]) -> Result<(), BoxError> + Send>;
+/// A function that is called with the number of replaced values whenever the number grows; an error
+/// of it stops the body.
+type OnFound = Box<dyn FnMut(u64) -> Result<(), BoxError> + Send>;
+pub(super) type OnEnd = Box<dyn FnOnce(Ended) + Send>;
 
 /// Counts the bytes of a body and reports its end once.
-struct Tally {
-    ended: Ended,
-    on_end: Option<OnEnd>,
+pub(super) struct Tally {
+    pub(super) ended: Ended,
+    pub(super) on_end: Option<OnEnd>,
 }
 
 impl Tally {
     /// Creates a byte counter; an `empty` body is complete even if it is never read.
-    fn new(empty: bool) -> Self {
+    pub(super) fn new(empty: bool) -> Self {
         let how = if empty { How::Complete } else { How::Dropped };
         Self { ended: Ended { received: 0, passed: 0, found: 0, how }, on_end: None }
     }
 
-    fn report(&mut self, how: How) {
+    pub(super) fn report(&mut self, how: How) {
         self.ended.how = how;
         if let Some(on_end) = self.on_end.take() {
             on_end(self.ended.clone());
@@ -106,6 +120,7 @@ pub struct ScrubbedBody<B> {
     scrubber: Scrubber,
     part: Part,
     watch: Option<Watch>,
+    on_found: Option<OnFound>,
     tally: Tally,
 }
 
@@ -154,6 +169,7 @@ impl<B: Body> ScrubbedBody<B> {
             scrubber: scrubber.clone(),
             part: Part::Data,
             watch: None,
+            on_found: None,
             tally,
         }
     }
@@ -173,6 +189,27 @@ impl<B: Body> ScrubbedBody<B> {
     pub fn on_end(mut self, on_end: impl FnOnce(Ended) + Send + 'static) -> Self {
         self.tally.on_end = Some(Box::new(on_end));
         self
+    }
+
+    /// Calls `on_found` with the number of replaced values whenever it grows, before the
+    /// replacements are forwarded; an error of `on_found` ends the body.
+    #[must_use]
+    pub fn on_found<F>(mut self, on_found: F) -> Self
+    where
+        F: FnMut(u64) -> Result<(), BoxError> + Send + 'static,
+    {
+        self.on_found = Some(Box::new(on_found));
+        self
+    }
+
+    /// Reports new replacements.
+    fn count(&mut self, more: u64) -> Result<(), BoxError> {
+        let found = self.stream.found().saturating_add(more);
+        let is_new = found > std::mem::replace(&mut self.tally.ended.found, found);
+        match &mut self.on_found {
+            Some(on_found) if is_new => on_found(found),
+            _ => Ok(()),
+        }
     }
 
     fn pass(&mut self, data: Bytes) -> Result<Frame<Bytes>, BoxError> {
@@ -199,7 +236,7 @@ where
                         continue;
                     }
                     let clean = self.stream.push_bytes(content);
-                    self.tally.ended.found = self.stream.found();
+                    self.count(0)?;
                     if !clean.is_empty() {
                         return Poll::Ready(self.pass(clean).map(Some));
                     }
@@ -209,16 +246,18 @@ where
                     self.decoder.finish().map_err(BodyError::Decode)?;
                     let mut rest = Vec::new();
                     self.stream.finish(&mut rest);
-                    self.tally.ended.found = self.stream.found();
+                    self.count(0)?;
                     self.part = trailers.map_or(Part::Done, Part::Trailers);
                     if !rest.is_empty() {
                         return Poll::Ready(self.pass(rest.into()).map(Some));
                     }
                 }
                 Part::Trailers(trailers) => {
-                    let trailers = self.scrubber.headers(trailers);
+                    let clean = self.scrubber.headers(trailers);
+                    let is_changed = clean != *trailers;
                     self.part = Part::Done;
-                    return Poll::Ready(Ok(Some(Frame::trailers(trailers))));
+                    self.count(u64::from(is_changed))?;
+                    return Poll::Ready(Ok(Some(Frame::trailers(clean))));
                 }
                 Part::Done => return Poll::Ready(Ok(None)),
             }
@@ -495,6 +534,6 @@ where
     }
 }
 
-fn len(bytes: &Bytes) -> u64 {
+pub(super) fn len(bytes: &Bytes) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }

@@ -46,20 +46,29 @@ impl Scrubber {
 /// Removes headers that are wrong for a decoded and scrubbed body: length, codings and checksums
 /// (B08). Makes a strong validator weak.
 pub fn reframe(headers: &mut HeaderMap) {
-    for name in [CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE] {
+    if headers.contains_key(CONTENT_ENCODING) {
+        // Ranges are positions in the encoded content, which the client does not see.
+        headers.remove(ACCEPT_RANGES);
+    }
+    for name in [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_RANGE] {
         headers.remove(name);
     }
-    let checksums: Vec<HeaderName> =
-        headers.keys().filter(|name| is_body_checksum(name.as_str())).cloned().collect();
-    for name in checksums {
-        headers.remove(name);
-    }
+    remove_checksums(headers);
     if let Some(tag) = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")) {
         let weak = HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat());
         match weak {
             Ok(weak) => drop(headers.insert(ETAG, weak)),
             Err(_) => drop(headers.remove(ETAG)),
         }
+    }
+}
+
+/// Removes the checksums of a body that the client does not get unchanged.
+pub(super) fn remove_checksums(headers: &mut HeaderMap) {
+    let checksums: Vec<HeaderName> =
+        headers.keys().filter(|name| is_body_checksum(name.as_str())).cloned().collect();
+    for name in checksums {
+        headers.remove(name);
     }
 }
 

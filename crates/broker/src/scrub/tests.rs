@@ -370,7 +370,7 @@ fn four() -> Scrubber {
 fn reference(scrubber: &Scrubber, text: &[u8]) -> Vec<u8> {
     let (mut out, mut done, mut last) = (Vec::new(), 0, None);
     for at in 0..text.len() {
-        if let Some((end, secret)) = scrubber.0.search.brute(text, at)
+        if let Some((end, secret)) = scrubber.values().search.brute(text, at)
             && end > done
         {
             if at >= done {
@@ -378,7 +378,9 @@ fn reference(scrubber: &Scrubber, text: &[u8]) -> Vec<u8> {
                 last = None;
             }
             if last != Some(secret) {
-                out.extend_from_slice(format!("[belljar:{}]", scrubber.0.names[secret]).as_bytes());
+                out.extend_from_slice(
+                    format!("[belljar:{}]", scrubber.values().names[secret]).as_bytes(),
+                );
                 last = Some(secret);
             }
             done = end;

@@ -11,9 +11,8 @@ use zeroize::Zeroizing;
 
 use super::json::{self, JsonError};
 use super::placeholder::NoRandom;
-use super::sent::{Lifetime, SentValue};
 use super::value::{Value, ValueError};
-use super::{Secret, Vault};
+use super::{Secret, TooManyTokens, Vault};
 use crate::rules::Permit;
 
 /// The maximum size of a response body that is searched for a token.
@@ -45,6 +44,8 @@ pub enum CaptureError {
     NoBody { name: SecretName },
     #[error("cannot create a placeholder for {name}")]
     Random { name: SecretName, source: NoRandom },
+    #[error("the token for {name} in the response cannot be used")]
+    TooMany { name: SecretName, source: TooManyTokens },
     #[error("the placeholder for {name} cannot be inserted into the response")]
     Unfit { name: SecretName },
 }
@@ -71,7 +72,7 @@ impl Vault {
         let indexed = self.secrets.iter().enumerate().filter(|(_, secret)| of_request(secret));
         let rules: Vec<(usize, Capture)> = indexed
             .flat_map(|(at, secret)| secret.decl.captures.iter().map(move |it| (at, it)))
-            .filter(|(_, capture)| capture.path.matches(path))
+            .filter(|(_, capture)| capture.path.matches_leniently(path))
             .map(|(at, capture)| (at, capture.clone()))
             .collect();
         (!rules.is_empty()).then(|| Captures { target: target.clone(), rules })
@@ -87,30 +88,28 @@ impl Vault {
         mut body: Option<&mut Vec<u8>>,
     ) -> Result<Vec<Captured>, CaptureError> {
         let mut found = Vec::new();
-        let mut stored = Vec::new();
         for (at, capture) in &captures.rules {
             let Some(secret) = self.secrets.get(*at) else { continue };
             let capturer = Capturer { vault: self, at: *at, secret };
-            let tokens = match &capture.from {
+            let is_found = match &capture.from {
                 CaptureFrom::Header(name) => capturer.header(name, headers)?,
                 CaptureFrom::Json(pointer) => {
                     let name = secret.decl.name.clone();
                     let body = body.as_deref_mut().ok_or(CaptureError::NoBody { name })?;
-                    capturer.json(pointer, status, body)?.into_iter().collect()
+                    capturer.json(pointer, status, body)?
                 }
             };
-            if !tokens.is_empty() {
+            if is_found {
                 let place = match &capture.from {
                     CaptureFrom::Header(name) => format!("header:{name}"),
                     CaptureFrom::Json(pointer) => format!("json:{pointer}"),
                 };
                 found.push(Captured { name: secret.decl.name.clone(), place });
             }
-            stored.extend(tokens);
         }
-        if !stored.is_empty() {
-            // A server can repeat the same token elsewhere, now or later.
-            let scrubber = self.remember_sent(&captures.target, stored);
+        if !found.is_empty() {
+            // A server can repeat the same token elsewhere in the response.
+            let scrubber = self.scrubber(&captures.target);
             *headers = scrubber.headers(headers);
             if let Some(body) = body.as_deref_mut() {
                 *body = scrubber.text(body).into_owned();
@@ -138,24 +137,24 @@ impl Capturer<'_> {
         pointer: &str,
         status: StatusCode,
         body: &mut Vec<u8>,
-    ) -> Result<Option<SentValue>, CaptureError> {
+    ) -> Result<bool, CaptureError> {
         let found = match json::find(body, pointer) {
             Ok(found) => found,
             // The client can choose the format of the response, so a body that is not JSON could
             // contain the token in another format. An error response contains no token.
             Err(JsonError::Malformed) if !status.is_success() || body.is_empty() => {
-                return Ok(None);
+                return Ok(false);
             }
             Err(source) => return Err(CaptureError::NotJson { name: self.name(), source }),
         };
-        let Some(found) = found.filter(|found| !found.text.is_empty()) else { return Ok(None) };
-        let (token, placeholder) = self.store(&Zeroizing::new(found.text))?;
+        let Some(found) = found.filter(|found| !found.text.is_empty()) else { return Ok(false) };
+        let placeholder = self.store(&Zeroizing::new(found.text))?;
         let unfit = || CaptureError::Unfit { name: self.name() };
         *body = json::replace(body, &found.span, &placeholder).ok_or_else(unfit)?;
-        Ok(Some(token))
+        Ok(true)
     }
 
-    fn header(&self, name: &str, headers: &mut HeaderMap) -> Result<Vec<SentValue>, CaptureError> {
+    fn header(&self, name: &str, headers: &mut HeaderMap) -> Result<bool, CaptureError> {
         let unfit = || CaptureError::Unfit { name: self.name() };
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;
         let mut tokens = Vec::new();
@@ -164,21 +163,21 @@ impl Capturer<'_> {
             tokens.push(self.store(text)?);
         }
         headers.remove(&header);
-        for (_, placeholder) in &tokens {
+        for placeholder in &tokens {
             let value = HeaderValue::from_str(placeholder).map_err(|_| unfit())?;
             headers.append(header.clone(), value);
         }
-        Ok(tokens.into_iter().map(|(token, _)| token).collect())
+        Ok(!tokens.is_empty())
     }
 
-    /// Stores a captured token and returns it with its new placeholder.
-    fn store(&self, text: &str) -> Result<(SentValue, String), CaptureError> {
+    /// Stores and arms a captured token, and returns its new placeholder.
+    fn store(&self, text: &str) -> Result<String, CaptureError> {
         let value = Value::new(Zeroizing::new(text.as_bytes().to_vec())).map(Arc::new);
         let value = value.map_err(|source| CaptureError::Value { name: self.name(), source })?;
+        let armed = self.vault.arm(self.at, &value);
+        armed.map_err(|source| CaptureError::TooMany { name: self.name(), source })?;
         let held = self.vault.add_captured(self.at, &self.secret.decl.shape, Arc::clone(&value));
-        let placeholder =
-            held.map_err(|source| CaptureError::Random { name: self.name(), source })?;
-        Ok((self.secret.sent_value(value, Lifetime::Token), placeholder))
+        held.map_err(|source| CaptureError::Random { name: self.name(), source })
     }
 
     fn name(&self) -> SecretName {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use belljar_model::net::{Scheme, SecretKind, SecretName};
-use http::header::{CONTENT_LENGTH, HOST, IF_RANGE, RANGE};
+use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -15,7 +15,6 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::json;
 use super::placeholder_set::Meaning;
 use super::plan::{Place, Plan, Use, Used, names};
-use super::sent::Lifetime;
 use super::sign::sigv4::{self, Keys, SigV4Error};
 use super::sign::{Stamp, hmac};
 use super::spot::{self, Spot};
@@ -31,7 +30,7 @@ use crate::scrub::Scrubber;
 pub struct Injected {
     pub used: Vec<Used>,
     pub names: BTreeSet<SecretName>,
-    /// The scrubber that removes all values that were ever sent to this host.
+    /// The scrubber that removes the values of all secrets that are bound to this host.
     pub scrubber: Scrubber,
 }
 
@@ -69,7 +68,6 @@ impl Vault {
         // Signatures come last, because they cover the other values.
         let (slots, signed): (Vec<&Use>, Vec<&Use>) =
             plan.uses.iter().partition(|used| matches!(used.place, Place::Slot(..)));
-        let mut out = Vec::new();
         for used in slots.into_iter().chain(signed) {
             let Some(secret) = self.secrets.get(used.secret) else {
                 return Err(InjectError::OtherRequest);
@@ -79,21 +77,15 @@ impl Vault {
                 Place::Slot(_, spot) => {
                     let value = self.value_of(used, secret, plan.now)?;
                     step.fill(spot, &value, parts, body.as_deref_mut())?;
-                    let lasts = match Arc::ptr_eq(&value, &secret.value) {
-                        true => Lifetime::Secret,
-                        false => Lifetime::Token,
-                    };
-                    out.push(secret.sent_value(value, lasts));
                 }
                 Place::SigV4(scope) => {
                     step.sigv4(scope, parts, body.as_deref().map(Vec::as_slice))?;
-                    out.extend(secret.sent_session_token());
                 }
                 Place::Hmac => step.hmac(parts, body.as_deref().map(Vec::as_slice))?,
             }
         }
         let names = names(self, plan.uses);
-        Ok(Injected { used, names, scrubber: self.remember_sent(permit.target(), out) })
+        Ok(Injected { used, names, scrubber: self.scrubber(permit.target()) })
     }
 
     fn value_of(
@@ -189,12 +181,6 @@ impl Step<'_> {
         let Some(keys) = Keys::parse(&self.secret.value) else {
             return Err(self.unfit("authorization"));
         };
-        if keys.session.is_some() {
-            // The response is searched for the session token and must be complete, so a range
-            // request is not possible.
-            parts.headers.remove(RANGE);
-            parts.headers.remove(IF_RANGE);
-        }
         let host = self.host();
         if parts.headers.contains_key(HOST) {
             let value = HeaderValue::from_str(&host).map_err(|_| self.unfit("host"))?;

@@ -21,7 +21,7 @@ use super::percent::{RESERVED, encode};
 use super::placeholder_set::Meaning;
 use super::plan::{Place, Plan, Use};
 use super::value::{Value, ValueError};
-use super::{Secret, Vault, sealed};
+use super::{Secret, TooManyTokens, Vault, sealed};
 use crate::record::Recorded;
 
 /// The access token of one secret, if it was fetched.
@@ -100,6 +100,8 @@ pub enum RefreshError {
     Answer { name: SecretName },
     #[error("the access token for {name} cannot be used")]
     Value { name: SecretName, source: ValueError },
+    #[error("the access token for {name} cannot be used")]
+    TooMany { name: SecretName, source: TooManyTokens },
     #[error("cannot build the request to the token server with {name}")]
     Request { name: SecretName },
 }
@@ -177,6 +179,11 @@ impl Vault {
         let answer =
             answer.map_err(|source| RefreshError::Fetch { name: name(), source: source.into() })?;
         let issued = secret.parse_response(&answer, due.now)?;
+        // From here on, the tokens are removed from all responses, also from open ones.
+        for token in [Some(&issued.access), issued.refresh.as_ref()].into_iter().flatten() {
+            let armed = self.arm(due.secret, token);
+            armed.map_err(|source| RefreshError::TooMany { name: name(), source })?;
+        }
         if let Some(refresh) = &issued.refresh {
             let (set_at, renewal) = self.seal(secret, refresh, due.now).unzip();
             if keep(name(), renewal).await {

@@ -177,6 +177,21 @@ impl PathPattern {
     pub fn matches_decoded(&self, decoded: &str) -> bool {
         Self(percent_decoded(&self.0)).matches(decoded)
     }
+
+    /// Returns whether a lenient server could serve the paths of the pattern under this path: with
+    /// other letter case, escapes, parameters, or additional slashes. For tokens in responses.
+    pub fn matches_leniently(&self, path: &str) -> bool {
+        Self(lenient(&self.0)).matches(&lenient(path))
+    }
+}
+
+/// Returns a path as the most lenient server would read it: escapes decoded, in lower case, without
+/// parameters and empty segments.
+fn lenient(path: &str) -> String {
+    let decoded = percent_decoded(path).to_lowercase();
+    let segments = decoded.split('/').map(|it| it.split(';').next().unwrap_or_default());
+    let segments: Vec<&str> = segments.filter(|it| !it.is_empty()).collect();
+    format!("/{}", segments.join("/"))
 }
 
 /// Decodes the percent escapes of a text, one character per byte. Invalid escapes stay unchanged.

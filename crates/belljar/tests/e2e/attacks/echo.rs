@@ -151,7 +151,7 @@ fn b06_broker_scrubs_a_secret_split_across_chunks_and_refuses_partial_responses(
     let api = Upstream::tls(&authority, &["api.example.com"], |received| {
         let value = received.header("authorization").unwrap_or_default().replace("Bearer ", "");
         if received.path == "/part" {
-            // The server sends a partial response although the broker removed the range header.
+            // The server does not send the bytes around the range that the broker asks for.
             return Reply::new(206, value[..20].to_owned())
                 .header("content-range", "bytes 0-19/40");
         }
@@ -168,7 +168,7 @@ fn b06_broker_scrubs_a_secret_split_across_chunks_and_refuses_partial_responses(
     let lab = lab_with_secret(&authority, &rules, &token_section("\"api.example.com\"", ""));
     let script = format!(
         "{AUTH_HEADERS}print_json([fetch('https://api.example.com/whole', headers=headers),\n\
-         fetch('https://api.example.com/whole', headers={{'range': 'bytes=6-20', **headers}}),\n\
+         fetch('https://api.example.com/other', headers={{'range': 'bytes=6-20', **headers}}),\n\
          fetch('https://api.example.com/part', headers={{'range': 'bytes=0-19', **headers}})])"
     );
     let got = parse_output(&python_in_box(&lab, &script).run());
@@ -178,7 +178,12 @@ fn b06_broker_scrubs_a_secret_split_across_chunks_and_refuses_partial_responses(
         assert_eq!(body.matches("[belljar:token]").count(), SECRET_VALUE.len(), "{body}");
     }
     assert_eq!((&got[2]["status"], &got[2]["belljar"]), (&502.into(), &"unsearchable".into()));
-    assert!(api.received().iter().all(|it| it.header("range").is_none()), "{:?}", api.received());
+    let ranges: Vec<_> =
+        api.received().iter().map(|it| it.header("range").map(str::to_owned)).collect();
+    assert!(
+        !ranges.contains(&Some("bytes=6-20".to_owned())),
+        "the broker asks for more: {ranges:?}"
+    );
     assert_eq!(ledger_events(&lab, "request.finished").len(), 3);
 }
 

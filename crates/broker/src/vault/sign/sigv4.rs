@@ -35,7 +35,7 @@ const UNSTABLE: [&str; 9] = [
 /// An AWS key pair, parsed from `ID:SECRET` or `ID:SECRET:SESSION-TOKEN`.
 pub(in crate::vault) struct Keys<'a> {
     pub(in crate::vault) id: &'a str,
-    secret: &'a [u8],
+    pub(in crate::vault) secret: &'a [u8],
     pub(in crate::vault) session: Option<&'a str>,
 }
 

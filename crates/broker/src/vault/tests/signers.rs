@@ -61,7 +61,10 @@ fn b22_request_signed_with_placeholders_is_signed_again() {
         "{authorization}"
     );
     assert!(!authorization.contains(id.as_str()) && !authorization.contains(key.as_str()));
-    assert!(injected.scrubber.is_empty(), "neither key travels");
+    let (pair_id, pair_key) = PAIR.split_once(':').unwrap();
+    let echo = format!("{pair_id} {pair_key}");
+    let clean = injected.scrubber.text(echo.as_bytes()).into_owned();
+    assert_eq!(String::from_utf8(clean).unwrap(), format!("{pair_id} [belljar:s]"));
     assert_eq!(parts.headers["range"], "bytes=0-9");
     // The placeholder of the secret key must not appear in a request.
     let refused = get(&vault, url, &[("authorization", key)]);
@@ -91,9 +94,9 @@ fn b22_session_token_is_removed_from_responses() {
     assert_eq!(parts.headers["x-amz-security-token"], "token-of-the-session");
     let answer = injected.scrubber.text(b"<Token>token-of-the-session");
     assert_eq!(answer.as_ref(), b"<Token>[belljar:s]");
-    assert!(!parts.headers.contains_key("range"), "a searched response must be complete");
+    assert_eq!(parts.headers["range"], "bytes=0-9");
     let authorization = parts.headers["authorization"].to_str().unwrap();
-    assert!(!authorization.contains("range"), "{authorization}");
+    assert!(authorization.contains("SignedHeaders=host;range;"), "{authorization}");
 }
 
 #[test]
