@@ -5,12 +5,16 @@
 //! pieces (B06). It holds back exactly the bytes from the first possible start of an occurrence on.
 //! Overlapping occurrences are replaced together.
 //!
-//! **Detected forms** (B05): plain, base64 (both alphabets, each of three offsets, with line breaks
-//! after the twelfth digit), and hex in any case. Every character can be escaped or not, in any
-//! mix: `%41`, also encoded twice, and `+` for a space; `\u0041`, `\x41`, `\/`, with up to eight
-//! backslashes; `&#65;`, `&#x41;` and the named entities of HTML. Text outside ASCII is also found
-//! if it was read as Latin-1. At the end of the bytes, the first sixteen bytes of a value are
-//! enough (B07).
+//! **Detected forms** (B05): plain, base64 (both alphabets, each of three offsets, with line breaks)
+//! and hex in any case. Every character can be escaped or not, in any mix: `%41`, also encoded
+//! twice, and `+` for a space; `\101`, `\u0041`, `\u{41}`, `\U00000041`, `\x41`, `\/`, with up to
+//! eight backslashes; `&#65;`, `&#x41;`, with zeros up to sixteen digits, and the named entities of
+//! HTML. Text outside ASCII is also found if it was read as Latin-1.
+//!
+//! A truncated value is found too (B07): at the end of the bytes or before a delimiter from sixteen
+//! bytes on, and before other text if about two thirds of it are there. The text up to the length of
+//! the value is then removed as well, so that the output does not show how many bytes were right
+//! (B09).
 //!
 //! **Not detected:** other transformations by the host: reversed, rot13, other letter case,
 //! encrypted, compressed within the content, base64 of base64, base32, UTF-16, quoted-printable,
@@ -133,9 +137,16 @@ impl Scrubber {
         Cow::Owned(out)
     }
 
-    /// Returns whether a lower-case text contains one of the values.
-    fn contains_folded(&self, text: &[u8]) -> bool {
-        self.values().folded.next(text, 0, Rest::End) != Next::Clean
+    /// Returns whether the name of a header, which is in lower case, contains one of the values.
+    fn is_in_name(&self, name: &[u8]) -> bool {
+        let values = self.values();
+        // An escape is the original character, the other letters are in lower case.
+        let decoded = Zeroizing::new(spell::decoded(name).to_ascii_lowercase());
+        let is_in =
+            |search: &Search, text: &[u8]| search.next(text, 0, Rest::EndOrCut) != Next::Clean;
+        is_in(&values.search, name)
+            || is_in(&values.folded, name)
+            || is_in(&values.folded, &decoded)
     }
 
     /// Returns a scrubber for one stream of bytes.

@@ -26,7 +26,7 @@ impl Scrubber {
     pub fn headers(&self, headers: &HeaderMap) -> HeaderMap {
         let mut clean = HeaderMap::with_capacity(headers.len());
         for (name, value) in headers {
-            if self.contains_folded(name.as_str().as_bytes()) {
+            if self.is_in_name(name.as_str().as_bytes()) {
                 continue;
             }
             let mut scrubbed = match self.text(value.as_bytes()) {

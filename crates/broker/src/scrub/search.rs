@@ -10,17 +10,21 @@
 use std::ops::Range;
 
 use super::forms::{Form, Unit, forms, plain_form};
-use super::spell::{escapes, opens_escape, read, skip_breaks};
+use super::spell::{escapes, opens_escape, read, skip_any, skip_breaks};
 
 /// The minimum length of a secret value in bytes. A shorter one occurs in ordinary text by
 /// accident, and replacing it would reveal the value (B09).
 pub const MIN_VALUE: usize = 8;
 
-/// The number of matched characters after which line breaks are accepted.
-const UNITS_BEFORE_BREAK: usize = MAX_WINDOW;
+/// The number of matched characters after which input that ends with a line break is held back.
+/// After fewer, it is held back only within a line of digits: the last character of ordinary text is
+/// often the first one of some encoding, and must not wait for the next line.
+const UNITS_BEFORE_BREAK: usize = 4;
+/// The number of digits before a value that make a line of digits.
+const DIGITS_BEFORE: usize = 16;
 
-/// The number of bytes of a truncated value at the end of the input that count as the value (B07).
-/// Fewer bytes would let the box guess a value piece by piece (B09).
+/// The minimum number of bytes of a truncated value that count as the value (B07). Fewer bytes would
+/// let the box guess a value piece by piece (B09).
 const MIN_TRUNCATED: usize = 16;
 
 /// Longest window. A longer one skips more at once, but needs more checks before each escape.
@@ -139,6 +143,10 @@ impl Search {
         if let Some(Unit::Char(_)) = form.units.first() {
             self.wide.push(index);
         }
+        if form.wraps() {
+            // An escaped line break can follow each of the first characters.
+            [10, 13].into_iter().for_each(|code| self.early.set_code(code));
+        }
         for unit in form.units.iter().take(self.window) {
             (0..128).filter(|&code| unit.accepts(code)).for_each(|code| self.early.set_code(code));
             self.wide_early |= (128..256).any(|code| unit.accepts(code)) || !unit.is_one_byte();
@@ -156,6 +164,8 @@ impl Search {
         while pos < tail {
             let stop = tail.min(pos + BLOCK);
             let escaped = self.by_escapes(text, pos..stop, rest);
+            let until = escaped.as_ref().and_then(Next::position).unwrap_or(stop);
+            let escaped = self.by_breaks(text, pos..until, rest).or(escaped);
             let until = escaped.as_ref().and_then(Next::position).unwrap_or(stop);
             if let Some(next) = self.by_windows(text, pos..until, rest).or(escaped) {
                 return next;
@@ -204,6 +214,31 @@ impl Search {
             }
             pos = pos.max(escape.saturating_sub(reach));
             while pos <= escape && pos < places.end {
+                let next = self.at(text, pos, rest);
+                if next.is_some() {
+                    return next;
+                }
+                pos += 1;
+            }
+        }
+        None
+    }
+
+    /// Returns the first position where a value with a line break near its start begins.
+    #[inline(never)]
+    fn by_breaks(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
+        let reach = self.window - 1;
+        let end = text.len().min(places.end + reach);
+        let mut pos = places.start;
+        for found in memchr::memchr2_iter(b'\r', b'\n', text.get(pos..end)?) {
+            let line = places.start + found;
+            let is_digit = |at: usize| text.get(at).is_some_and(|&byte| is_digit(byte));
+            // A line of an encoding ends with a digit; escapes at its end are found by themselves.
+            if line == 0 || !is_digit(line - 1) {
+                continue;
+            }
+            pos = pos.max(line.saturating_sub(reach));
+            while pos < line && pos < places.end {
                 let next = self.at(text, pos, rest);
                 if next.is_some() {
                     return next;
@@ -279,12 +314,13 @@ impl Search {
         };
         let pair = |second: u8| self.pairs.has(u16::from_le_bytes([first, second]).into());
         match text.get(then) {
-            None => !self.starting_with(code).is_empty(),
+            None | Some(b'\r' | b'\n') => !self.starting_with(code).is_empty(),
             Some(&second) if !opens_escape(second) => pair(second),
             Some(&second) => {
                 let mut may = pair(second);
                 let cut = escapes(text, then, |code, _| {
                     may |= match u8::try_from(code) {
+                        Ok(b'\r' | b'\n') => true,
                         Ok(second) if second.is_ascii() => pair(second),
                         _ => self.wide_early,
                     };
@@ -304,6 +340,16 @@ impl Search {
                 best.pending = true;
                 if rest == Rest::EndOrCut && form.value_bytes(units) >= MIN_TRUNCATED {
                     best.offer(text.len(), form.secret);
+                }
+            }
+            if let Some((units, position)) = matched.short
+                && matches!(rest, Rest::Open | Rest::EndOrCut)
+                && form.value_bytes(units) >= MIN_TRUNCATED
+            {
+                let rest = skim(form, text, units, position);
+                best.pending |= rest.is_cut;
+                if form.value_bytes(units) >= needed(form.value_bytes(rest.units)) {
+                    best.offer(rest.end, form.secret);
                 }
             }
         }
@@ -350,28 +396,83 @@ impl Best {
 }
 
 /// The result of comparing one encoding of a value with the text at one position.
+#[derive(Default)]
 struct Match {
     /// The end of the longest match, if any.
     end: Option<usize>,
     /// The number of matched characters if the input ended within the value.
     cut: Option<usize>,
+    /// The number of matched characters and the position after them if another character follows.
+    short: Option<(usize, usize)>,
+}
+
+/// The text after a truncated value, up to the length of the value.
+struct Skimmed {
+    /// The number of characters from the start of the value.
+    units: usize,
+    end: usize,
+    /// Whether the input ended.
+    is_cut: bool,
+}
+
+/// Reads the text after a truncated value up to a delimiter or the length of the value.
+fn skim(form: &Form, text: &[u8], mut units: usize, mut end: usize) -> Skimmed {
+    while units < form.units.len() {
+        match skip_any(text, end) {
+            None => return Skimmed { units, end: text.len(), is_cut: true },
+            Some(Err(_)) => break,
+            Some(Ok(next)) => (units, end) = (units + 1, next),
+        }
+    }
+    Skimmed { units, end, is_cut: false }
+}
+
+/// Returns how many bytes of a truncated value must be right in a text of `length` bytes: the largest
+/// of 16, 24, 36, 54, … that is not above `length`.
+///
+/// The bytes between two of these numbers have no influence on the result. So a program that guesses
+/// must guess all of them at once, and cannot confirm one byte after the other (B09).
+fn needed(length: usize) -> usize {
+    let mut needed = MIN_TRUNCATED;
+    while needed + needed / 2 <= length {
+        needed += needed / 2;
+    }
+    needed
+}
+
+/// Returns whether a byte is a digit of base64 or hex.
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)
+}
+
+/// Returns whether the text before a position is a line of digits.
+fn is_in_digits(text: &[u8], at: usize) -> bool {
+    let before = at.checked_sub(DIGITS_BEFORE).and_then(|from| text.get(from..at));
+    before.is_some_and(|before| before.iter().all(|&byte| is_digit(byte)))
 }
 
 /// Compares the text at position `at` with one encoding of a value. Almost always, each unit has
 /// one reading. Otherwise all readings are followed, so the work is bounded by units times bytes.
 fn verify(form: &Form, text: &[u8], at: usize) -> Match {
-    let mut matched = Match { end: None, cut: None };
+    let mut matched = Match::default();
     let mut position = at;
     for (index, &unit) in form.units.iter().enumerate() {
-        if form.wraps() && index >= UNITS_BEFORE_BREAK {
+        if form.wraps() && index > 0 {
             match skip_breaks(text, position) {
                 Some(next) => position = next,
-                None => return Match { end: None, cut: Some(index) },
+                None if index >= UNITS_BEFORE_BREAK || position == text.len() => {
+                    return Match { cut: Some(index), ..Match::default() };
+                }
+                None if is_in_digits(text, at) => {
+                    return Match { cut: Some(index), ..Match::default() };
+                }
+                None => return matched,
             }
         }
         match text.get(position) {
             Some(&byte) if !opens_escape(byte) && unit.is_one_byte() => {
                 if !unit.accepts_raw(byte) {
+                    matched.short = Some((index, position));
                     return matched;
                 }
                 position += 1;
@@ -384,7 +485,10 @@ fn verify(form: &Form, text: &[u8], at: usize) -> Match {
             matched.cut = Some(index);
         }
         match ends.as_slice() {
-            [] => return matched,
+            [] => {
+                matched.short = Some((index, position)).filter(|_| !ends.cut);
+                return matched;
+            }
             [next] => position = *next,
             several => return verify_all(form, text, index + 1, several.to_vec(), matched.cut),
         }
@@ -401,10 +505,11 @@ fn verify_all(
     mut places: Vec<usize>,
     mut cut: Option<usize>,
 ) -> Match {
+    let mut short = None;
     for (index, &unit) in form.units.iter().enumerate().skip(from) {
         let mut next = Vec::new();
         for &position in &places {
-            let position = if form.wraps() && index >= UNITS_BEFORE_BREAK {
+            let position = if form.wraps() {
                 skip_breaks(text, position).unwrap_or(text.len())
             } else {
                 position
@@ -417,12 +522,13 @@ fn verify_all(
         }
         next.sort_unstable();
         next.dedup();
-        places = next;
+        let before = std::mem::replace(&mut places, next);
         if places.is_empty() {
+            short = before.last().map(|last| (index, *last)).filter(|_| cut.is_none());
             break;
         }
     }
-    Match { end: places.last().copied(), cut }
+    Match { end: places.last().copied(), cut, short }
 }
 
 fn gram(text: &[u8], at: usize) -> Option<[u8; GRAM]> {

@@ -7,6 +7,8 @@ use super::forms::Unit;
 
 /// The maximum number of backslashes of an escape; seven is JSON within JSON within JSON.
 const MAX_BACKSLASHES: usize = 8;
+/// The maximum number of digits of an escape, including zeros at its start.
+const MAX_DIGITS: usize = 16;
 
 /// Returns whether an escape can start with this byte.
 pub(super) fn opens_escape(byte: u8) -> bool {
@@ -16,7 +18,7 @@ pub(super) fn opens_escape(byte: u8) -> bool {
 /// The offsets at which a character ends, one for each way to decode it.
 #[derive(Default)]
 pub(super) struct Ends {
-    at: [usize; 12],
+    at: [usize; 16],
     len: usize,
     /// Whether the input ended within another way to decode the character.
     pub(super) cut: bool,
@@ -27,7 +29,8 @@ impl Ends {
         if self.as_slice().contains(&end) {
             return;
         }
-        // A unit has fewer readings than slots: one raw, eight of backslashes, two of `%`.
+        // A unit has fewer readings than slots: one raw, eight of backslashes, three of octal digits,
+        // two of `%`.
         if let Some(slot) = self.at.get_mut(self.len) {
             *slot = end;
             self.len += 1;
@@ -63,13 +66,22 @@ pub(super) fn read(unit: Unit, text: &[u8], pos: usize) -> Ends {
     ends
 }
 
-/// Skips line breaks, raw or escaped, at `pos`; `None` if the input ends within one.
+/// Skips one line break and the spaces that continue a folded line, raw or escaped, at `pos`; `None`
+/// if the input ends within them.
 pub(super) fn skip_breaks(text: &[u8], mut pos: usize) -> Option<usize> {
-    // At most two characters; encoders do not write more per line break.
+    const MAX_INDENT: usize = 8;
+    let mut last = None;
+    // At most two characters; encoders do not write more per line break. An empty line is none.
     for _ in 0..2 {
         let &byte = text.get(pos)?;
         if matches!(byte, b'\r' | b'\n') {
+            if last == Some(byte) || last == Some(b'\n') {
+                break;
+            }
+            last = Some(byte);
             pos += 1;
+        } else if last.is_some() {
+            break;
         } else if opens_escape(byte) {
             let mut next = pos;
             let cut = escapes(text, pos, |code, end| {
@@ -85,8 +97,52 @@ pub(super) fn skip_breaks(text: &[u8], mut pos: usize) -> Option<usize> {
             return Some(pos);
         }
     }
+    for _ in 0..MAX_INDENT {
+        match text.get(pos)? {
+            b' ' | b'\t' if last.is_some() => pos += 1,
+            _ => break,
+        }
+    }
     Some(pos)
 }
+
+/// Skips one character of any kind, raw or escaped; `None` if the input ends within it. Returns an
+/// error at a character that usually follows a value in text.
+pub(super) fn skip_any(text: &[u8], pos: usize) -> Option<Result<usize, Delimiter>> {
+    let is_delimiter =
+        |code: u32| u8::try_from(code).is_ok_and(|byte| byte <= b' ' || b"\"'<>`".contains(&byte));
+    let &byte = text.get(pos)?;
+    if !opens_escape(byte) {
+        return Some(if is_delimiter(byte.into()) { Err(Delimiter) } else { Ok(pos + 1) });
+    }
+    let mut read = None;
+    let cut = escapes(text, pos, |code, end| {
+        read.get_or_insert((code, end));
+    });
+    match read {
+        Some((code, _)) if is_delimiter(code) => Some(Err(Delimiter)),
+        Some((_, end)) => Some(Ok(end)),
+        None if cut => None,
+        None if byte == b'&' => Some(Err(Delimiter)),
+        None => Some(Ok(pos + 1)),
+    }
+}
+
+/// Returns a text with its escapes replaced by their characters, if those are single bytes.
+pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
+    let (mut out, mut pos) = (Vec::with_capacity(text.len()), 0);
+    while let Some(&byte) = text.get(pos) {
+        let mut read = None;
+        escapes(text, pos, |code, end| read = read.or(u8::try_from(code).ok().zip(Some(end))));
+        let (byte, next) = read.unwrap_or((byte, pos + 1));
+        out.push(byte);
+        pos = next;
+    }
+    out
+}
+
+/// A character that usually follows a value in text: white space, a quote, or a bracket of HTML.
+pub(super) struct Delimiter;
 
 /// Compares the text with the bytes of a character outside ASCII, each of them raw or escaped.
 fn read_bytes(char: char, text: &[u8], mut pos: usize, ends: &mut Ends) {
@@ -143,8 +199,8 @@ fn percent(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool 
     matches!(once, Digits::Cut)
 }
 
-/// Decodes a backslash escape: `\n`, `\/`, `\x41`, `\u0041` or a surrogate pair; the backslash can
-/// itself be escaped.
+/// Decodes a backslash escape: `\n`, `\/`, `\101`, `\x41`, `\u0041`, `\u{41}`, `\U00000041` or a
+/// surrogate pair; the backslash can itself be escaped.
 fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let rest = text.get(pos..).unwrap_or_default();
     let run = rest.iter().take(MAX_BACKSLASHES + 1).take_while(|&&b| b == b'\\').count();
@@ -157,7 +213,19 @@ fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> boo
     let letter = pos + run;
     let Some(&byte) = text.get(letter) else { return true };
     let code = match byte {
+        b'u' | b'x' if text.get(letter + 1) == Some(&b'{') => {
+            return braces(text, letter + 2, found);
+        }
+        b'u' | b'x' if text.get(letter + 1).is_none() => return true,
         b'u' => return unicode(text, letter + 1, found),
+        b'U' => {
+            let digits = hex_digits::<8>(text, letter + 1);
+            if let Digits::Whole(code) = digits {
+                found(code, letter + 9);
+            }
+            return matches!(digits, Digits::Cut);
+        }
+        b'0'..=b'7' => return octal(text, letter, found),
         b'x' => {
             let digits = hex_digits::<2>(text, letter + 1);
             if let Digits::Whole(code) = digits {
@@ -174,6 +242,41 @@ fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> boo
         _ => return false,
     };
     found(u32::from(code), letter + 1);
+    false
+}
+
+/// Decodes one to three octal digits after a backslash.
+fn octal(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    let mut code = 0;
+    for end in pos..pos + 3 {
+        match text.get(end).map(|&byte| char::from(byte).to_digit(8)) {
+            Some(Some(digit)) => code = code * 8 + digit,
+            Some(None) => return false,
+            None => return true,
+        }
+        found(code, end + 1);
+    }
+    false
+}
+
+/// Decodes hexadecimal digits up to a closing brace.
+fn braces(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    let mut code = 0_u32;
+    for end in pos..=pos + MAX_DIGITS {
+        match text.get(end) {
+            None => return true,
+            Some(b'}') => {
+                if end > pos {
+                    found(code, end + 1);
+                }
+                return false;
+            }
+            Some(&byte) => match char::from(byte).to_digit(16) {
+                Some(digit) => code = code.saturating_mul(16).saturating_add(digit),
+                None => return false,
+            },
+        }
+    }
     false
 }
 
@@ -220,7 +323,6 @@ fn entity(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
 }
 
 fn numeric_entity(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize)) -> bool {
-    const MAX_DIGITS: usize = 8;
     let mut code = 0_u32;
     let mut end = pos;
     while let Some(digit) = text.get(end).and_then(|&b| char::from(b).to_digit(radix)) {

@@ -3,6 +3,7 @@
 mod body;
 mod decode;
 mod frames;
+mod truncated;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
