@@ -11,6 +11,7 @@
 mod answer;
 mod exchange;
 mod report;
+mod response;
 mod rest;
 mod token;
 mod websocket;

@@ -4,6 +4,7 @@
 //! The tests of boxes are in `crates/belljar`. Tests here need no box, because they are about the
 //! bytes that the broker sends and receives.
 
+mod budgets;
 mod ranges;
 mod responses;
 
@@ -37,6 +38,7 @@ pub(super) const SECRET: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A broker that serves connections of a test.
+#[derive(Clone)]
 pub(super) struct Live {
     /// The address that stands for every address outside of the box.
     pub(super) address: SocketAddr,
@@ -225,9 +227,15 @@ impl Live {
     /// Waits until the broker has recorded an event, and returns the result of `find` for it.
     #[track_caller]
     pub(super) fn wait<T>(&self, find: impl Fn(&BrokerEvent) -> Option<T>) -> T {
+        self.wait_all(|events| events.iter().find_map(&find))
+    }
+
+    /// Waits until `find` has a result for the events that the broker recorded so far.
+    #[track_caller]
+    pub(super) fn wait_all<T>(&self, find: impl Fn(&[BrokerEvent]) -> Option<T>) -> T {
         let mut list = lock(&self.events.list);
         loop {
-            if let Some(found) = list.iter().find_map(&find) {
+            if let Some(found) = find(&list) {
                 return found;
             }
             let (next, waited) = self.events.changed.wait_timeout(list, DEADLINE).unwrap();

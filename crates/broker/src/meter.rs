@@ -1,13 +1,15 @@
 //! Counts what a run uses and reports when a limit or a budget is used up.
 //!
 //! Pure: the caller passes the time, and nothing is recorded here. A request is checked against all
-//! limits before it is counted, so a refused request costs nothing. The cost of a response is known
-//! only at its end. So a budget of tokens or money stops the *next* request, and active requests
-//! can exceed the budget by their own cost. Bytes are limited while they are transferred.
+//! limits before it is counted, so a refused request costs nothing. Bytes are limited while they are
+//! transferred. The cost of a response is known only at its end. So a budget of tokens or money
+//! reserves what a request can use at most, and [`Meter::settle`] replaces the reservation by the
+//! usage. Without usage, the whole reservation is spent.
 
 mod json;
 mod prices;
 mod rate;
+mod reserve;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -19,9 +21,10 @@ use std::time::{Duration, Instant};
 use belljar_model::ByteSize;
 use belljar_model::net::{Budget, MicroUsd, Policy, Rate, RuleLimits, SecretName};
 
-use crate::rules::Permit;
+use crate::rules::{Permit, TcpPermit};
 
 pub use prices::{ModelPrice, Prices, PricesError};
+pub use reserve::{Cost, Estimate, cost};
 pub use usage::{Observer, Provider, Usage};
 
 use rate::TokenBucket;
@@ -73,14 +76,50 @@ pub enum Spent {
         /// The limit in readable form, such as `500 requests`.
         limit: String,
     },
+    /// The rest of a budget is reserved for requests that have not ended.
+    #[error(
+        "the rest of the {limit} of the {owner} is reserved for requests that are still running; try again when they have ended"
+    )]
+    Reserved {
+        /// The owner of the budget.
+        owner: Owner,
+        /// The budget in readable form.
+        limit: String,
+    },
+    /// The request can use more than what is left of a budget.
+    #[error(
+        "the request can use up to {needs}, and the {owner} has {left} of its {limit} left; lower the maximum output of the request"
+    )]
+    TooLarge {
+        /// The owner of the budget.
+        owner: Owner,
+        /// What the request can use, in readable form.
+        needs: String,
+        /// What is left of the budget, in readable form.
+        left: String,
+        /// The budget in readable form.
+        limit: String,
+    },
+    /// The broker cannot count what the request uses.
+    #[error(
+        "the {owner} has a budget of tokens or money, and what this request uses cannot be counted"
+    )]
+    Uncountable {
+        /// The owner of the budget.
+        owner: Owner,
+    },
 }
+
+/// The time after which a request can be repeated while a budget is reserved for others.
+const RESERVED_RETRY: Duration = Duration::from_secs(5);
 
 impl Spent {
     /// Returns the reason code of the exceeded limit.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Rate { .. } => "rate",
-            Self::All { .. } => "spent",
+            Self::All { .. } | Self::Reserved { .. } | Self::TooLarge { .. } => "spent",
+            Self::Uncountable { .. } => "uncountable",
         }
     }
 
@@ -88,7 +127,8 @@ impl Spent {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rate { retry_after, .. } => Some(*retry_after),
-            Self::All { .. } => None,
+            Self::Reserved { .. } => Some(RESERVED_RETRY),
+            Self::All { .. } | Self::TooLarge { .. } | Self::Uncountable { .. } => None,
         }
     }
 }
@@ -111,6 +151,15 @@ pub struct Used {
 pub struct Charge {
     rule: Option<usize>,
     secrets: Vec<SecretName>,
+    /// The tokens and money that are reserved in each of the charged budgets; empty if none.
+    reserved: Vec<Reserved>,
+}
+
+/// The part of a budget that is reserved for requests that have not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reserved {
+    tokens: u64,
+    money: u64,
 }
 
 /// An amount of tokens or money that is charged to a budget, for the ledger.
@@ -148,12 +197,18 @@ struct Account {
     owner: Owner,
     budget: Budget,
     used: Used,
+    reserved: Reserved,
 }
 
 impl Meter {
     /// Creates a meter with all counters at zero.
     pub fn new(policy: &Policy, prices: Prices) -> Self {
-        let account = |owner, budget| Account { owner, budget, used: Used::default() };
+        let account = |owner, budget| Account {
+            owner,
+            budget,
+            used: Used::default(),
+            reserved: Reserved::default(),
+        };
         let secrets = policy.secrets.iter().map(|secret| {
             let owner = Owner::Secret(secret.name.clone());
             (secret.name.clone(), account(owner, secret.budget))
@@ -166,24 +221,59 @@ impl Meter {
         }
     }
 
-    /// Counts a request and its secrets towards the limits, or returns the exceeded limit.
+    /// Returns the owner of a budget of tokens or money that a request with these secrets is charged
+    /// to: first of a secret, then the run.
+    pub fn counts_tokens<'a>(
+        &self,
+        secrets: impl IntoIterator<Item = &'a SecretName>,
+    ) -> Option<&Owner> {
+        let secrets = secrets.into_iter().filter_map(|name| self.secrets.get(name));
+        let is_counted = |account: &&Account| account.counts_tokens();
+        secrets.chain([&self.run]).find(is_counted).map(|account| &account.owner)
+    }
+
+    /// Counts a request and its secrets towards the limits and reserves what it can use, or returns
+    /// the exceeded limit.
     pub fn request<'a>(
         &mut self,
         permit: &Permit,
         secrets: impl IntoIterator<Item = &'a SecretName>,
+        estimate: Option<&Estimate>,
         now: Instant,
     ) -> Result<Charge, Spent> {
-        let charge =
-            Charge { rule: permit.index(), secrets: secrets.into_iter().cloned().collect() };
+        let secrets = secrets.into_iter().cloned().collect();
+        let charge = Charge { rule: permit.index(), secrets, reserved: Vec::new() };
+        self.count(charge, permit.rule(), permit.limits(), estimate, now)
+    }
+
+    /// Counts a raw TCP connection towards the budget of the run, like a request.
+    pub fn connection(&mut self, permit: &TcpPermit, now: Instant) -> Result<Charge, Spent> {
+        let charge = Charge { rule: None, secrets: Vec::new(), reserved: Vec::new() };
+        self.count(charge, permit.rule(), &RuleLimits::default(), None, now)
+    }
+
+    fn count(
+        &mut self,
+        mut charge: Charge,
+        rule: &str,
+        limits: &RuleLimits,
+        estimate: Option<&Estimate>,
+        now: Instant,
+    ) -> Result<Charge, Spent> {
         let rule = self.rules.entry(charge.rule).or_insert_with(|| RuleUse {
-            name: permit.rule().to_owned(),
-            limits: *permit.limits(),
-            rate_limit: permit.limits().requests.map(TokenBucket::new),
+            name: rule.to_owned(),
+            limits: *limits,
+            rate_limit: limits.requests.map(TokenBucket::new),
             bytes: 0,
         });
         rule.check_total(0)?;
+        let money = estimate.map_or(0, |it| self.prices.cost(it.provider, &it.usage).0);
+        let mut reserved = Vec::new();
         for account in accounts(&mut self.secrets, &mut self.run, &charge) {
             account.check()?;
+            if let Some(estimate) = estimate {
+                reserved.push(account.reservation(estimate, money)?);
+            }
         }
         // Checked last, because a successful check already counts.
         if let (Some(rate_limit), Some(rate)) = (&mut rule.rate_limit, rule.limits.requests) {
@@ -193,9 +283,13 @@ impl Meter {
                 retry_after,
             })?;
         }
-        for account in accounts(&mut self.secrets, &mut self.run, &charge) {
+        for (at, account) in accounts(&mut self.secrets, &mut self.run, &charge).enumerate() {
             account.used.requests += 1;
+            let Reserved { tokens, money } = reserved.get(at).copied().unwrap_or_default();
+            account.reserved.tokens = account.reserved.tokens.saturating_add(tokens);
+            account.reserved.money = account.reserved.money.saturating_add(money);
         }
+        charge.reserved = reserved;
         Ok(charge)
     }
 
@@ -215,18 +309,36 @@ impl Meter {
         result
     }
 
-    /// Counts the tokens that a model used, and returns the charges to record.
-    pub fn usage(&mut self, charge: &Charge, provider: Provider, usage: &Usage) -> Vec<Charged> {
-        let (tokens, money) = (usage.tokens(), self.prices.cost(provider, usage));
+    /// Replaces the reservation of a request by what it used, and returns the charges to record.
+    /// Must be called once for each request with a reservation.
+    pub fn settle(&mut self, charge: &Charge, outcome: Outcome<'_>) -> Vec<Charged> {
+        let (tokens, money, takes_rest) = match outcome {
+            Outcome::Unsent => (0, 0, false),
+            Outcome::Used(provider, usage) => {
+                (usage.tokens(), self.prices.cost(provider, usage).0, false)
+            }
+            Outcome::AtLeast(provider, usage) => {
+                (usage.tokens(), self.prices.cost(provider, usage).0, true)
+            }
+            Outcome::Unknown => (0, 0, true),
+        };
         let mut charged = Vec::new();
-        for account in accounts(&mut self.secrets, &mut self.run, charge) {
+        for (at, account) in accounts(&mut self.secrets, &mut self.run, charge).enumerate() {
+            let held = charge.reserved.get(at).copied().unwrap_or_default();
+            account.reserved.tokens = account.reserved.tokens.saturating_sub(held.tokens);
+            account.reserved.money = account.reserved.money.saturating_sub(held.money);
+            let rest = if takes_rest { held } else { Reserved::default() };
+            let (tokens, money) = (tokens.max(rest.tokens), money.max(rest.money));
+            if tokens == 0 && money == 0 {
+                continue;
+            }
             let used = &mut account.used;
             used.tokens = used.tokens.saturating_add(tokens);
-            used.money = MicroUsd(used.money.0.saturating_add(money.0));
+            used.money = MicroUsd(used.money.0.saturating_add(money));
             let owner = account.owner.clone();
             let of = |unit, amount, total| Charged { owner: owner.clone(), unit, amount, total };
             charged.push(of("tokens", tokens, used.tokens));
-            charged.push(of("microusd", money.0, used.money.0));
+            charged.push(of("microusd", money, used.money.0));
         }
         charged
     }
@@ -240,6 +352,19 @@ impl Meter {
     pub fn secret(&self, name: &SecretName) -> Option<Used> {
         self.secrets.get(name).map(|account| account.used)
     }
+}
+
+/// What a request with a reservation used.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// The request was not sent, or the provider refused it.
+    Unsent,
+    /// The provider reported the usage.
+    Used(Provider, &'a Usage),
+    /// The response ended before its final usage.
+    AtLeast(Provider, &'a Usage),
+    /// The response had no usage.
+    Unknown,
 }
 
 /// Returns the counters that a request is charged to: one per secret, and the one of the run.
@@ -280,6 +405,39 @@ impl Account {
             return spent(limit.to_string());
         }
         self.check_bytes(0)
+    }
+
+    fn counts_tokens(&self) -> bool {
+        self.budget.tokens.is_some() || self.budget.money.is_some()
+    }
+
+    /// Returns what the budget must reserve for a request, or an error if too little is left.
+    fn reservation(&self, estimate: &Estimate, money: u64) -> Result<Reserved, Spent> {
+        let fit = |needs: u64, limit: u64, used: u64, reserved: u64, text: fn(u64) -> String| {
+            let left = limit.saturating_sub(used).saturating_sub(reserved);
+            let owner = || self.owner.clone();
+            if left == 0 || needs > left && reserved > 0 {
+                return Err(Spent::Reserved { owner: owner(), limit: text(limit) });
+            }
+            if needs > left && !estimate.is_open {
+                let (needs, left, limit) = (text(needs), text(left), text(limit));
+                return Err(Spent::TooLarge { owner: owner(), needs, left, limit });
+            }
+            Ok(needs.min(left))
+        };
+        let (used, reserved) = (self.used, self.reserved);
+        let tokens = |number: u64| format!("{number} tokens");
+        let dollars = |number: u64| MicroUsd(number).to_string();
+        let needs = estimate.usage.tokens();
+        Ok(Reserved {
+            tokens: self
+                .budget
+                .tokens
+                .map_or(Ok(0), |limit| fit(needs, limit, used.tokens, reserved.tokens, tokens))?,
+            money: self.budget.money.map_or(Ok(0), |limit| {
+                fit(money, limit.0, used.money.0, reserved.money, dollars)
+            })?,
+        })
     }
 
     fn check_bytes(&self, over: u64) -> Result<(), Spent> {

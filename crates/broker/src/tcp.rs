@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use belljar_model::ByteSize;
 use belljar_model::net::Target;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -15,9 +16,11 @@ use tokio::time::timeout;
 use crate::active::{CUT_MESSAGE, Traffic};
 use crate::ask::Approved;
 use crate::broker::Broker;
+use crate::http::Refusal;
+use crate::meter::{Charge, Provider, Spent};
 use crate::record::{BrokerEvent, Decided, Finished, Question, Verdict};
 use crate::rules::{Permit, TcpPermit};
-use crate::scrub::FinderStream;
+use crate::scrub::{BodyError, FinderStream};
 use crate::upstream::{Destination, UpstreamError};
 
 /// The timeout of a forwarded connection without traffic.
@@ -40,8 +43,10 @@ pub(crate) async fn relay(broker: &Broker, stream: TcpStream, seen: Bytes, permi
         },
         None => permit,
     };
+    let charged = broker.meter().connection(&permit, Instant::now());
+    let Some(limits) = route.limits(broker, charged, None) else { return };
     let found = broker.upstream.addresses(&Destination::from(&permit)).await;
-    forward(broker, stream, seen, route, traffic, found).await;
+    forward(broker, stream, seen, route, limits, traffic, found).await;
 }
 
 /// Forwards a TLS connection to the server that its rule names, without interception.
@@ -62,8 +67,18 @@ pub(crate) async fn pass_through(broker: &Broker, stream: TcpStream, seen: Bytes
         },
         None => permit,
     };
+    let charged = broker.meter().request(&permit, [], None, Instant::now());
+    let upload = permit.limits().upload.map(ByteSize::as_u64);
+    let Some(limits) = route.limits(broker, charged, upload) else { return };
     let found = broker.upstream.addresses(&Destination::from(&permit)).await;
-    forward(broker, stream, seen, route, traffic, found).await;
+    forward(broker, stream, seen, route, limits, traffic, found).await;
+}
+
+/// The limits that the bytes of a forwarded connection count towards.
+struct Limits {
+    charge: Charge,
+    /// The maximum number of bytes from the box.
+    upload: Option<u64>,
 }
 
 /// The target of a forwarded TCP connection, with the rule that allows it.
@@ -104,6 +119,31 @@ impl Route {
         }
     }
 
+    /// Returns the limits of a connection that was counted, or records why it is refused. What a
+    /// model uses is not visible in a forwarded connection, so a budget of tokens or money refuses
+    /// connections to providers of models.
+    fn limits(
+        &self,
+        broker: &Broker,
+        charged: Result<Charge, Spent>,
+        upload: Option<u64>,
+    ) -> Option<Limits> {
+        let is_model = Provider::of(&self.target).is_some();
+        let owner = broker.meter().counts_tokens([]).filter(|_| is_model).cloned();
+        let charged = match owner {
+            Some(owner) => Err(Spent::Uncountable { owner }),
+            None => charged,
+        };
+        match charged {
+            Ok(charge) => Some(Limits { charge, upload }),
+            Err(spent) => {
+                let refusal = Refusal::from(spent);
+                broker.deny(self.decided(Verdict::Deny, refusal.on_record()));
+                None
+            }
+        }
+    }
+
     fn decided(&self, verdict: Verdict, reason: String) -> Decided {
         Decided {
             method: self.method.to_owned(),
@@ -124,6 +164,7 @@ async fn forward(
     mut stream: TcpStream,
     seen: Bytes,
     route: Route,
+    limits: Limits,
     traffic: Traffic,
     found: Result<Option<Vec<SocketAddr>>, UpstreamError>,
 ) {
@@ -154,9 +195,11 @@ async fn forward(
         if guard.push(&seen).is_some() {
             return Err(io::Error::other(PLACEHOLDER));
         }
+        let count = Counter { broker, limits: &limits };
+        count.sent(seen.len(), 0)?;
         out.write_all(&seen).await?;
         sent += u64::try_from(seen.len()).unwrap_or(u64::MAX);
-        forward_both(&mut stream, &mut out, guard, &mut sent, &mut received).await
+        forward_both(&mut stream, &mut out, guard, count, &mut sent, &mut received).await
     };
     let done = tokio::select! {
         done = done => done,
@@ -179,18 +222,43 @@ async fn forward(
 
 const PLACEHOLDER: &str = "the connection contained a placeholder";
 
+/// Counts the bytes of a forwarded connection.
+#[derive(Clone, Copy)]
+struct Counter<'a> {
+    broker: &'a Broker,
+    limits: &'a Limits,
+}
+
+impl Counter<'_> {
+    /// Counts bytes from the box after `before` others; returns an error if a limit is exceeded.
+    fn sent(self, bytes: usize, before: u64) -> io::Result<()> {
+        let total = before.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if let Some(limit) = self.limits.upload.filter(|limit| total > *limit) {
+            return Err(io::Error::other(BodyError::TooLong { limit }));
+        }
+        self.received(bytes)
+    }
+
+    fn received(self, bytes: usize) -> io::Result<()> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let counted = self.broker.meter().bytes(&self.limits.charge, bytes);
+        counted.map_err(io::Error::other)
+    }
+}
+
 /// Forwards bytes in both directions until both sides are done.
 async fn forward_both(
     inner: &mut TcpStream,
     outer: &mut TcpStream,
     guard: FinderStream,
+    counter: Counter<'_>,
     sent: &mut u64,
     received: &mut u64,
 ) -> io::Result<()> {
     let (mut from_box, mut to_box) = inner.split();
     let (mut from_upstream, mut to_upstream) = outer.split();
-    let out = forward_one(&mut from_box, &mut to_upstream, Some(guard), sent);
-    let back = forward_one(&mut from_upstream, &mut to_box, None, received);
+    let out = forward_one(&mut from_box, &mut to_upstream, Some(guard), counter, sent);
+    let back = forward_one(&mut from_upstream, &mut to_box, None, counter, received);
     tokio::try_join!(out, back).map(|_| ())
 }
 
@@ -198,6 +266,7 @@ async fn forward_one<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: &mut R,
     to: &mut W,
     mut guard: Option<FinderStream>,
+    counter: Counter<'_>,
     count: &mut u64,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
@@ -209,6 +278,10 @@ async fn forward_one<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
         if guard.as_mut().is_some_and(|guard| guard.push(bytes).is_some()) {
             return Err(io::Error::other(PLACEHOLDER));
+        }
+        match guard {
+            Some(_) => counter.sent(length, *count)?,
+            None => counter.received(length)?,
         }
         to.write_all(bytes).await?;
         *count += u64::try_from(length).unwrap_or(u64::MAX);

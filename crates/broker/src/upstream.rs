@@ -65,6 +65,11 @@ pub(crate) enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// Returns whether the request did not reach the upstream at all.
+    pub(crate) const fn is_unsent(&self) -> bool {
+        !matches!(self, Self::Http(_))
+    }
+
     /// Returns whether the address filter or a missing approval caused the error, and not the
     /// network.
     pub(crate) const fn is_refusal(&self) -> bool {

@@ -1,7 +1,7 @@
 //! One HTTP request and its response.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,21 +13,18 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{Refusal, chain};
-use super::report::{Report, Stopped};
+use super::report::{Pending, Report, Stopped};
 use super::rest::RequestBody;
 use super::{ConnectionTarget, token, websocket};
 use crate::active::{CUT_MESSAGE, Cuttable, Ticket, Traffic};
 use crate::broker::{Broker, TooManyMarks};
-use crate::meter::{Charge, Observer, Provider};
+use crate::meter::{self, Cost, Estimate, Meter, Owner, Provider, Spent};
 use crate::record::{BrokerEvent, Decided, Question, Recorded, Verdict};
 use crate::rules::{OutboundRequest, Permit};
-use crate::scrub::{
-    self, BoxError, Coding, Decoder, GuardedBody, How, PartBody, PartError, RangeRequest,
-    ScrubbedBody, Scrubber, UnsupportedRange,
-};
+use crate::scrub::{BodyError, GuardedBody, How, RangeRequest, UnsupportedRange};
 use crate::target;
-use crate::upstream::{AnswerBody, Body, UpstreamError};
-use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
+use crate::upstream::{Body, UpstreamError};
+use crate::vault::{BodyNeed, MAX_BUFFERED, Misuse, Plan, Used};
 
 /// Forwards one HTTP request of the box and returns the response.
 pub(super) async fn handle(
@@ -89,9 +86,9 @@ pub(super) struct Exchange {
     began: Instant,
     pub(super) permit: Permit,
     pub(super) outbound: Arc<OutboundRequest>,
-    parts: Parts,
+    pub(super) parts: Parts,
     /// The range that the client asks for, if responses are searched for secrets.
-    range: Option<RangeRequest>,
+    pub(super) range: Option<RangeRequest>,
     /// A flag that is set when changed rules no longer allow the request.
     is_cut: Arc<AtomicBool>,
 }
@@ -138,14 +135,14 @@ impl Exchange {
         let (plan, body) = self.plan(body).await?;
         self.check_scrubbing()?;
         self.ask(&plan).await?;
-        let charge = self.charge(&plan)?;
+        let charge = self.charge(&plan, &body)?;
         let route = match self.broker.upstream.find(&self.permit, self.outbound.upgrade).await {
             Ok(route) => route,
             Err(error) if error.is_refusal() => return Err(self.record_refusal(error.into())),
             Err(error) => return Err(self.refuse_unreachable(&plan, error).await),
         };
         let recorded = self.record(&plan).await?;
-        let report = Report::new(&self.broker, &recorded, self.began, Some(charge));
+        let mut report = Report::new(&self.broker, &recorded, self.began, charge.take());
         let captures = self.broker.vault.captures(&self.permit, &self.parts);
         let inner = websocket::take_upgrade(&mut self.parts);
         let outgoing = match self.outgoing(plan, &recorded, body, &report).await {
@@ -155,6 +152,7 @@ impl Exchange {
                 return Err(refusal);
             }
         };
+        report.sending();
         if self.outbound.upgrade {
             return websocket::forward(self, inner, route, outgoing, report).await;
         }
@@ -162,6 +160,9 @@ impl Exchange {
             (Ok(answer), None) => self.answer(answer, report),
             (Ok(answer), Some(captures)) => self.capture(answer, &captures, report).await,
             (Err(error), _) => {
+                if error.is_unsent() {
+                    report.unsent();
+                }
                 let refusal = Self::refusal_of_failure(error, &report);
                 report.finish(Some(refusal.what.clone()));
                 Err(refusal)
@@ -229,11 +230,57 @@ impl Exchange {
     }
 
     /// Counts the request towards its limits and budgets, or refuses it if one is used up.
-    fn charge(&self, plan: &Plan) -> Result<Charge, Refusal> {
+    fn charge(&self, plan: &Plan, body: &Outgoing) -> Result<Pending, Refusal> {
         let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
         let names = uses.iter().map(|used| &used.name);
-        let charged = self.broker.meter().request(&self.permit, names, Instant::now());
-        charged.map_err(|spent| self.record_refusal(spent.into()))
+        let mut meter = self.broker.meter();
+        let charged = self.estimate(&meter, plan, body).and_then(|estimate| {
+            meter.request(&self.permit, names, estimate.as_ref(), Instant::now())
+        });
+        drop(meter);
+        let charge = charged.map_err(|spent| self.record_refusal(spent.into()))?;
+        Ok(Pending::new(&self.broker, charge))
+    }
+
+    /// Returns the owner of a budget of tokens or money that the request is charged to, with the
+    /// provider of models that counts them. A secret with such a budget is for models only.
+    fn counted(&self, meter: &Meter, plan: &Plan) -> Option<(Owner, Option<Provider>)> {
+        let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
+        let owner = meter.counts_tokens(uses.iter().map(|used| &used.name))?.clone();
+        let provider = Provider::of(self.permit.target());
+        (provider.is_some() || owner != Owner::Run).then_some((owner, provider))
+    }
+
+    /// Returns what the request can use of a budget of tokens or money; an error if that cannot be
+    /// known.
+    fn estimate(
+        &self,
+        meter: &Meter,
+        plan: &Plan,
+        body: &Outgoing,
+    ) -> Result<Option<Estimate>, Spent> {
+        let Some((owner, provider)) = self.counted(meter, plan) else { return Ok(None) };
+        let is_read = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.parts.method);
+        let body = match body {
+            Outgoing::Held(held) => Some(held.bytes.as_slice()),
+            Outgoing::Passing(_) => None,
+        };
+        let is_plain = !self.parts.headers.contains_key(header::CONTENT_ENCODING);
+        let (target, path) = (self.permit.target(), self.outbound.path.as_str());
+        let cost = match provider {
+            _ if self.outbound.upgrade => Cost::Unknown,
+            None if is_read => Cost::Free,
+            None => Cost::Unknown,
+            Some(provider) => {
+                let method = self.parts.method.as_str();
+                meter::cost(provider, target, method, path, body.filter(|_| is_plain))
+            }
+        };
+        match cost {
+            Cost::Free => Ok(None),
+            Cost::AtMost(estimate) => Ok(Some(estimate)),
+            Cost::Unknown => Err(Spent::Uncountable { owner }),
+        }
     }
 
     /// Determines which secrets are inserted into the request, and where. Buffers the body if it
@@ -243,9 +290,11 @@ impl Exchange {
         let mut plan = vault
             .plan(&self.permit, &self.parts, now)
             .map_err(|misuse| self.refuse_misuse(&misuse))?;
+        // A budget of tokens or money needs to know what the request asks for.
+        let is_counted = self.counted(&self.broker.meter(), &plan).is_some();
         match plan.body() {
-            BodyNeed::Guard => Ok((plan, Outgoing::Passing(body))),
-            BodyNeed::Buffer => {
+            BodyNeed::Guard if !is_counted => Ok((plan, Outgoing::Passing(body))),
+            BodyNeed::Guard | BodyNeed::Buffer => {
                 let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
                 let memory = self
                     .broker
@@ -264,6 +313,12 @@ impl Exchange {
                     ))
                 })?;
                 let held = Held { bytes: held.to_bytes().to_vec(), _memory: memory };
+                let length = u64::try_from(held.bytes.len()).unwrap_or(u64::MAX);
+                if let Some(limit) = self.permit.limits().upload.filter(|it| length > it.as_u64()) {
+                    let what = BodyError::TooLong { limit: limit.as_u64() }.to_string();
+                    let refusal = Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body", what);
+                    return Err(self.record_refusal(refusal));
+                }
                 vault
                     .plan_body(&self.permit, &self.parts, &mut plan, &held.bytes)
                     .map_err(|misuse| self.refuse_misuse(&misuse))?;
@@ -348,170 +403,6 @@ impl Exchange {
                 }
             }
         }
-    }
-
-    /// Replaces a new token in a response by a placeholder, and returns the response for the box.
-    async fn capture(
-        self,
-        answer: Response<AnswerBody>,
-        captures: &Captures,
-        mut report: Report,
-    ) -> Result<Response<Body>, Refusal> {
-        let (mut parts, body) = answer.into_parts();
-        report.status(parts.status);
-        target::strip_hop_by_hop(&mut parts.headers);
-        let captured = async {
-            let codings = searchable(&parts)?;
-            let refuse = |error: String| Refusal::new(StatusCode::BAD_GATEWAY, "capture", error);
-            let body = Limited::new(body, MAX_CAPTURED_BODY).collect().await;
-            let body = body.map_err(|error| refuse(error.to_string()))?.to_bytes();
-            report.received(body.len());
-            let mut body = decoded(body, &codings).map_err(|error| refuse(chain(&*error)))?;
-            scrub::reframe(&mut parts.headers);
-            let vault = &self.broker.vault;
-            let (status, headers) = (parts.status, &mut parts.headers);
-            vault
-                .capture(captures, status, headers, Some(&mut body))
-                .map_err(|error| refuse(chain(&error)))?;
-            let scrubber = vault.scrubber(self.permit.target());
-            let clean = (scrubber.headers(headers), scrubber.text(&body).into_owned());
-            if clean.0 != *headers || clean.1 != body {
-                self.broker.mark(0, 1).map_err(|error| too_many(&error))?;
-            }
-            Ok::<_, Refusal>(clean)
-        };
-        match captured.await {
-            Ok((headers, body)) => {
-                report.finish(None);
-                let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
-                let mut answer = Response::new(body.boxed_unsync());
-                *answer.status_mut() = parts.status;
-                *answer.headers_mut() = headers;
-                Ok(answer)
-            }
-            Err(refusal) => {
-                report.finish(Some(refusal.what.clone()));
-                Err(refusal)
-            }
-        }
-    }
-
-    /// Returns the upstream's response for the box, with secrets removed.
-    pub(super) fn answer(
-        self,
-        answer: Response<AnswerBody>,
-        mut report: Report,
-    ) -> Result<Response<Body>, Refusal> {
-        let (mut parts, body) = answer.into_parts();
-        report.status(parts.status);
-        let scrubber = self.broker.vault.scrubber(self.permit.target());
-        target::strip_hop_by_hop(&mut parts.headers);
-        parts.headers.remove(header::ALT_SVC); // it can name protocols that the broker does not support
-        let received = std::mem::take(&mut parts.headers);
-        parts.headers = scrubber.headers(&received);
-        let is_marked = parts.headers != received;
-        if is_marked && let Err(error) = self.broker.mark(0, 1) {
-            let refusal = too_many(&error);
-            report.finish(Some(refusal.what.clone()));
-            return Err(refusal);
-        }
-        if self.parts.method == Method::HEAD {
-            // A response to HEAD has no body, whatever the server sends. Its headers describe the
-            // content on the server, unless the broker would decode it.
-            if !scrubber.is_empty() && parts.headers.contains_key(header::CONTENT_ENCODING) {
-                scrub::reframe(&mut parts.headers);
-            }
-            report.finish(None);
-            return Ok(Response::from_parts(head(parts), empty()));
-        }
-        if parts.status == StatusCode::PARTIAL_CONTENT
-            && let Some(range) = self.range
-        {
-            return self.answer_part(&range, parts, body, &scrubber, report);
-        }
-        let provider = Provider::of(self.permit.target());
-        let unsatisfiable = unsatisfiable(&parts);
-        let codings = match searchable(&parts) {
-            _ if scrubber.is_empty() && provider.is_none() => Vec::new(),
-            Ok(codings) => {
-                scrub::reframe(&mut parts.headers);
-                codings
-            }
-            Err(_) if scrubber.is_empty() => Vec::new(),
-            Err(refusal) => {
-                report.finish(Some(refusal.what.clone()));
-                return Err(refusal);
-            }
-        };
-        if let Some(range) = unsatisfiable {
-            parts.headers.insert(header::CONTENT_RANGE, range);
-        }
-        let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        let observer = provider.map(|provider| Observer::new(provider, content_type));
-        let observer = Arc::new(Mutex::new(observer));
-        let (count, watching) = (report.counter(), Arc::clone(&observer));
-        let (broker, outbound) = (Arc::clone(&self.broker), Arc::clone(&self.outbound));
-        let mut before = u64::from(is_marked);
-        let body = ScrubbedBody::new(body, &codings, &scrubber)
-            .on_found(move |found| {
-                broker.marks().change(&outbound.target, outbound.path.as_str());
-                let found = found + u64::from(is_marked);
-                Ok(broker.mark(std::mem::replace(&mut before, found), found)?)
-            })
-            .watch(move |bytes| {
-                if let Some(observer) = &mut *lock(&watching) {
-                    observer.push(bytes);
-                }
-                count.received(bytes.len())
-            })
-            .on_end(move |ended| {
-                let usage = lock(&observer).take().and_then(|observer| observer.usage());
-                if let (Some(provider), Some(usage)) = (provider, usage) {
-                    report.used(provider, &usage);
-                }
-                report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
-                report.finish(ended.how.error());
-            });
-        Ok(Response::from_parts(head(parts), body.boxed_unsync()))
-    }
-
-    /// Returns the part of a resource that the client asked for, if no secret overlaps it.
-    fn answer_part(
-        self,
-        range: &RangeRequest,
-        mut parts: http::response::Parts,
-        body: AnswerBody,
-        scrubber: &Scrubber,
-        mut report: Report,
-    ) -> Result<Response<Body>, Refusal> {
-        let has_codings =
-            !matches!(scrub::codings(&parts.headers), Ok(codings) if codings.is_empty());
-        let part = match range.part(&mut parts.headers) {
-            Ok(part) if !has_codings => part,
-            Err(PartError::AfterEnd { total }) => {
-                report.finish(None);
-                let mut answer = Response::new(empty());
-                *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
-                if let Ok(value) = HeaderValue::try_from(format!("bytes */{total}")) {
-                    answer.headers_mut().insert(header::CONTENT_RANGE, value);
-                }
-                return Ok(answer);
-            }
-            Ok(_) | Err(PartError::Other) => {
-                let refusal = unsearchable(PartError::Other.to_string());
-                report.finish(Some(refusal.what.clone()));
-                return Err(refusal);
-            }
-        };
-        let (count, broker) = (report.counter(), self.broker);
-        let body = PartBody::new(body, part, scrubber)
-            .watch(move |bytes| count.received(bytes.len()))
-            .on_end(move |ended| {
-                broker.mark(0, ended.found).ok(); // the body has already ended
-                report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
-                report.finish(ended.how.error());
-            });
-        Ok(Response::from_parts(head(parts), body.boxed_unsync()))
     }
 
     async fn record(&self, plan: &Plan) -> Result<Recorded, Refusal> {
@@ -627,62 +518,4 @@ fn wants_websocket(parts: &Parts) -> bool {
     parts.method == Method::GET
         && parts.version == Version::HTTP_11
         && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
-}
-
-/// Returns the content codings of a response, if the whole response can be searched for secrets.
-fn searchable(parts: &http::response::Parts) -> Result<Vec<Coding>, Refusal> {
-    if parts.status == StatusCode::PARTIAL_CONTENT {
-        return Err(unsearchable("a partial response cannot be searched for secrets".to_owned()));
-    }
-    scrub::codings(&parts.headers).map_err(|error| {
-        unsearchable(format!("the response cannot be searched for secrets: {error}"))
-    })
-}
-
-fn unsearchable(what: String) -> Refusal {
-    Refusal::new(StatusCode::BAD_GATEWAY, "unsearchable", what)
-}
-
-fn too_many(error: &TooManyMarks) -> Refusal {
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "secret-guessing", error.to_string())
-}
-
-/// Returns the length of a resource that has no such range, as the header of a response 416.
-fn unsatisfiable(parts: &http::response::Parts) -> Option<HeaderValue> {
-    let range = parts.headers.get(header::CONTENT_RANGE)?;
-    let total = range.as_bytes().strip_prefix(b"bytes */")?;
-    let is_number = !total.is_empty() && total.iter().all(u8::is_ascii_digit);
-    (parts.status == StatusCode::RANGE_NOT_SATISFIABLE && is_number).then(|| range.clone())
-}
-
-/// Returns a response head with status and headers, but without the server's reason phrase.
-fn head(parts: http::response::Parts) -> http::response::Parts {
-    let mut head = Response::new(()).into_parts().0;
-    (head.status, head.headers) = (parts.status, parts.headers);
-    head
-}
-
-/// Decodes a whole compressed body, up to the size limit for buffered bodies.
-fn decoded(mut body: Bytes, codings: &[Coding]) -> Result<Vec<u8>, BoxError> {
-    let mut decoder = Decoder::new(codings);
-    let mut out = Vec::new();
-    loop {
-        let piece = decoder.step(&mut body)?;
-        if piece.is_empty() {
-            decoder.finish()?;
-            return Ok(out);
-        }
-        out.extend_from_slice(&piece);
-        if out.len() > MAX_CAPTURED_BODY {
-            return Err("the response is too long to be searched for a token".into());
-        }
-    }
-}
-
-pub(super) fn empty() -> Body {
-    http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use http::StatusCode;
 
 use crate::broker::Broker;
-use crate::meter::{Charge, Charged, Provider, Usage};
+use crate::meter::{Charge, Charged, Outcome};
 use crate::record::{BrokerEvent, Finished, Recorded};
 use crate::scrub::BoxError;
 
@@ -18,6 +18,8 @@ pub(super) struct Report {
     began: Instant,
     sent: Arc<AtomicU64>,
     charge: Option<Charge>,
+    /// What the request used, if nothing else is known at its end.
+    at_end: AtEnd,
     pub(super) stopped: Arc<OnceLock<Stopped>>,
     finished: Option<Finished>,
 }
@@ -34,7 +36,19 @@ impl Report {
         let finished = Finished { cause, status: None, sent: 0, received: 0, micros: 0, error };
         let broker = Arc::clone(broker);
         let (sent, stopped) = (Arc::default(), Arc::default());
-        Self { broker, began, sent, charge, stopped, finished: Some(finished) }
+        let at_end = AtEnd::Unsent;
+        Self { broker, began, sent, charge, at_end, stopped, finished: Some(finished) }
+    }
+
+    /// Notes that the request is being sent. From now on, it costs its whole reservation unless a
+    /// response says otherwise.
+    pub(super) fn sending(&mut self) {
+        self.at_end = AtEnd::Unknown;
+    }
+
+    /// Notes that the request did not reach the upstream.
+    pub(super) fn unsent(&mut self) {
+        self.at_end = AtEnd::Unsent;
     }
 
     pub(super) fn status(&mut self, status: StatusCode) {
@@ -49,10 +63,16 @@ impl Report {
         Counter { broker, sent, charge: self.charge.clone() }
     }
 
-    /// Charges the tokens that a model used to the budgets of the request.
-    pub(super) fn used(&self, provider: Provider, usage: &Usage) {
+    /// Charges what the request used to its budgets, once.
+    pub(super) fn settle(&mut self, outcome: Outcome<'_>) {
         let Some(charge) = &self.charge else { return };
-        let charged = self.broker.meter().usage(charge, provider, usage);
+        if std::mem::replace(&mut self.at_end, AtEnd::Settled) == AtEnd::Settled {
+            return;
+        }
+        let charged = self.broker.meter().settle(charge, outcome);
+        if charged.is_empty() {
+            return;
+        }
         let events = charged.into_iter().map(|Charged { owner, unit, amount, total }| {
             BrokerEvent::Spent { budget: owner.to_string(), unit: unit.to_owned(), amount, total }
         });
@@ -75,10 +95,48 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
+        match self.at_end {
+            AtEnd::Unsent => self.settle(Outcome::Unsent),
+            AtEnd::Unknown => self.settle(Outcome::Unknown),
+            AtEnd::Settled => {}
+        }
         if let Some(mut finished) = self.finished.take() {
             finished.sent = self.sent.load(Ordering::Relaxed);
             finished.micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.broker.recorder.send(vec![BrokerEvent::Finished(finished)]);
+        }
+    }
+}
+
+/// What a request used, as far as its end shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtEnd {
+    Unsent,
+    Unknown,
+    Settled,
+}
+
+/// A charge of a request that has no report yet. Dropping it releases its reservation.
+#[derive(Debug)]
+pub(super) struct Pending {
+    broker: Arc<Broker>,
+    charge: Option<Charge>,
+}
+
+impl Pending {
+    pub(super) fn new(broker: &Arc<Broker>, charge: Charge) -> Self {
+        Self { broker: Arc::clone(broker), charge: Some(charge) }
+    }
+
+    pub(super) fn take(mut self) -> Option<Charge> {
+        self.charge.take()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(charge) = self.charge.take() {
+            self.broker.meter().settle(&charge, Outcome::Unsent);
         }
     }
 }

@@ -11,8 +11,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::answer::{Refusal, chain};
-use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, empty};
+use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE};
 use super::report::Report;
+use super::response::empty;
 use crate::active::{CUT_MESSAGE, Traffic};
 use crate::broker::Broker;
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};

@@ -167,7 +167,7 @@ fn b04_refresh_tokens_are_scrubbed_from_responses_of_the_token_server() {
 fn b10_captured_token_is_kept_from_the_box_in_every_spelling_of_its_path() {
     let authority = Authority::new();
     let server = Upstream::tls(&authority, &[HOST], |received| {
-        let number = received.header("x-number").unwrap_or("0");
+        let number = received.header("x-number").unwrap_or("0000");
         if received.path == "/echo" {
             return Reply::new(200, format!("issued-token-number-{number}"));
         }

@@ -53,7 +53,7 @@ fn meter_without_limits_allows_all_requests() {
         run(RuleLimits::default(), Budget::default(), Budget::default());
     let now = Instant::now();
     for _ in 0..1000 {
-        let charge = meter.request(&permit, [&name], now).unwrap();
+        let charge = meter.request(&permit, [&name], None, now).unwrap();
         meter.bytes(&charge, u64::MAX / 2).unwrap();
     }
     assert_eq!(meter.run().requests, 1000);
@@ -66,9 +66,9 @@ fn rate_limit_allows_a_burst_and_then_the_sustained_rate() {
     let (mut meter, permit, _) = run(limits, Budget::default(), Budget::default());
     let start = Instant::now();
     for _ in 0..60 {
-        meter.request(&permit, [], start).unwrap();
+        meter.request(&permit, [], None, start).unwrap();
     }
-    let spent = meter.request(&permit, [], start).unwrap_err();
+    let spent = meter.request(&permit, [], None, start).unwrap_err();
     assert_eq!((spent.code(), spent.retry_after()), ("rate", Some(Duration::from_secs(1))));
     assert_eq!(
         spent.to_string(),
@@ -77,14 +77,14 @@ fn rate_limit_allows_a_burst_and_then_the_sustained_rate() {
     // Refused requests were not counted.
     assert_eq!(meter.run().requests, 60);
     let almost = start + Duration::from_millis(999);
-    assert!(meter.request(&permit, [], almost).is_err());
+    assert!(meter.request(&permit, [], None, almost).is_err());
     let second = start + Duration::from_secs(1);
-    assert!(meter.request(&permit, [], second).is_ok());
-    assert!(meter.request(&permit, [], second).is_err());
+    assert!(meter.request(&permit, [], None, second).is_ok());
+    assert!(meter.request(&permit, [], None, second).is_err());
     // A clock that is set back allows no extra request.
-    assert!(meter.request(&permit, [], start).is_err());
+    assert!(meter.request(&permit, [], None, start).is_err());
     let later = start + Duration::from_secs(3600);
-    assert_eq!((0..100).filter(|_| meter.request(&permit, [], later).is_ok()).count(), 60);
+    assert_eq!((0..100).filter(|_| meter.request(&permit, [], None, later).is_ok()).count(), 60);
 }
 
 #[test]
@@ -92,14 +92,14 @@ fn total_byte_limit_of_a_rule_stops_bodies_and_requests() {
     let limits = RuleLimits { total: Some("1000B".parse().unwrap()), ..Default::default() };
     let (mut meter, permit, _) = run(limits, Budget::default(), Budget::default());
     let now = Instant::now();
-    let charge = meter.request(&permit, [], now).unwrap();
+    let charge = meter.request(&permit, [], None, now).unwrap();
     meter.bytes(&charge, 1000).unwrap();
     let spent = meter.bytes(&charge, 1).unwrap_err();
     assert!(
         spent.to_string().starts_with("the rule `allow api.openai.com` has used up"),
         "{spent}"
     );
-    assert_eq!(meter.request(&permit, [], now).unwrap_err(), spent);
+    assert_eq!(meter.request(&permit, [], None, now).unwrap_err(), spent);
 }
 
 #[test]
@@ -108,25 +108,27 @@ fn meter_counts_requests_towards_the_budgets_of_secret_and_run() {
     let two = budget(|budget| budget.requests = Some(2));
     let (mut meter, permit, name) = run(RuleLimits::default(), two, Budget::default());
     for _ in 0..2 {
-        meter.request(&permit, [&name], now).unwrap();
+        meter.request(&permit, [&name], None, now).unwrap();
     }
-    let spent = meter.request(&permit, [&name], now).unwrap_err();
+    let spent = meter.request(&permit, [&name], None, now).unwrap_err();
     assert_eq!(
         spent.to_string(),
         "the secret `openai` has used up its limit of 2 requests; raise the limit in the operator's belljar.toml"
     );
     assert_eq!((spent.code(), spent.retry_after()), ("spent", None));
-    meter.request(&permit, [], now).expect("a request without the secret is not charged to it");
+    meter
+        .request(&permit, [], None, now)
+        .expect("a request without the secret is not charged to it");
 
     let (mut meter, permit, name) = run(RuleLimits::default(), Budget::default(), two);
-    meter.request(&permit, [&name], now).unwrap();
-    meter.request(&permit, [], now).unwrap();
-    let spent = meter.request(&permit, [], now).unwrap_err();
+    meter.request(&permit, [&name], None, now).unwrap();
+    meter.request(&permit, [], None, now).unwrap();
+    let spent = meter.request(&permit, [], None, now).unwrap_err();
     assert!(matches!(spent, Spent::All { owner: Owner::Run, .. }));
 
     let bytes = budget(|budget| budget.bytes = Some("10B".parse().unwrap()));
     let (mut meter, permit, name) = run(RuleLimits::default(), bytes, Budget::default());
-    let charge = meter.request(&permit, [&name], now).unwrap();
+    let charge = meter.request(&permit, [&name], None, now).unwrap();
     assert!(meter.bytes(&charge, 10).is_ok() && meter.bytes(&charge, 1).is_err());
     assert_eq!(meter.run().bytes, 11, "transferred bytes are counted");
 }
@@ -145,8 +147,8 @@ fn meter_refuses_the_next_request_after_a_token_or_money_budget_is_exceeded() {
         (budget(|budget| budget.money = Some(MicroUsd(3000))), "0.003 USD"),
     ] {
         let (mut meter, permit, name) = run(RuleLimits::default(), limit, Budget::default());
-        let charge = meter.request(&permit, [&name], now).unwrap();
-        let charged = meter.usage(&charge, Provider::OpenAi, &usage);
+        let charge = meter.request(&permit, [&name], None, now).unwrap();
+        let charged = meter.settle(&charge, Outcome::Used(Provider::OpenAi, &usage));
         // 800 tokens at 1.25 and 200 tokens at 10 dollars per million.
         assert_eq!(meter.run().money, MicroUsd(3000));
         let owner = Owner::Secret(name.clone());
@@ -156,7 +158,7 @@ fn meter_refuses_the_next_request_after_a_token_or_money_budget_is_exceeded() {
         );
         assert_eq!(charged[1], Charged { owner, unit: "microusd", amount: 3000, total: 3000 });
         assert_eq!(charged.len(), 4, "and the run's");
-        let spent = meter.request(&permit, [&name], now).unwrap_err();
+        let spent = meter.request(&permit, [&name], None, now).unwrap_err();
         assert!(spent.to_string().contains(text), "{spent}");
     }
 }

@@ -86,6 +86,8 @@ struct Fields {
     thoughts: u64,
     tools: u64,
     found_any: bool,
+    /// Whether a usage was found that can be the final one.
+    found_final: bool,
 }
 
 const DATA: &[u8] = b"data:";
@@ -122,16 +124,22 @@ impl Observer {
         }
     }
 
+    /// Returns whether the usage is complete if the response is. The first event of Anthropic has
+    /// the usage of the input only.
+    pub fn is_final(&self) -> bool {
+        self.fields.found_final
+    }
+
     /// Returns the token usage found so far; `None` if the response contained none.
     pub fn usage(&self) -> Option<Usage> {
-        let Fields { model, input, cache_read, cache_write, output, thoughts, tools, found_any } =
+        let Fields { model, input, cache_read, cache_write, output, thoughts, tools, .. } =
             &self.fields;
         // Anthropic's input count excludes cached tokens; the other providers include them.
         let input = match self.provider {
             Provider::Anthropic => *input,
             Provider::OpenAi | Provider::Gemini => input.saturating_sub(*cache_read),
         };
-        found_any.then(|| Usage {
+        self.fields.found_any.then(|| Usage {
             model: model.clone(),
             input: input.saturating_add(*tools),
             cache_read: *cache_read,
@@ -144,6 +152,7 @@ impl Observer {
 impl Fields {
     fn take(&mut self, provider: Provider, path: &str, value: Scalar<'_>) {
         // Events wrap the fields that a document has at its top level.
+        let is_first_event = path.starts_with("message.");
         let path = path.strip_prefix("message.").unwrap_or(path);
         let path = path.strip_prefix("response.").unwrap_or(path);
         let field = match (value, path) {
@@ -157,6 +166,7 @@ impl Fields {
         if let Some((field, number)) = field {
             *field = number.max(*field);
             self.found_any = true;
+            self.found_final |= !is_first_event;
         }
     }
 

@@ -21,7 +21,7 @@ use super::{Scrubber, head};
 
 /// The maximum length of one byte of a value in a response: a hex digit with eight backslashes and
 /// a line break, twice.
-const MAX_SPELLING: u64 = 48;
+const MAX_SPELLING: u64 = 64;
 
 /// A range that a client asks for, and the overlap that is searched as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
