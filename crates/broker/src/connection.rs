@@ -56,6 +56,9 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
                 FirstBytes::Http(seen) => plain(broker, stream, seen, target, dialled).await,
                 FirstBytes::Other(seen) => tcp::relay(&broker, stream, seen, permit).await,
                 FirstBytes::Nothing => tcp::relay(&broker, stream, Bytes::new(), permit).await,
+                FirstBytes::Refused(why) => {
+                    refuse_hello(&broker, &mut stream, &target, port, why).await
+                }
             }
         }
         Err(denial) => {
@@ -68,7 +71,14 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
                 FirstBytes::Other(_) => {
                     refuse(&broker, "TCP", "tcp", &target, port, on_record(&denial));
                 }
-                FirstBytes::Nothing => {}
+                FirstBytes::Refused(why) => {
+                    refuse_hello(&broker, &mut stream, &target, port, why).await
+                }
+                // A client of an allowed host can open a connection in advance and not use it.
+                FirstBytes::Nothing if broker.rules().names_port(&target, port) => {}
+                FirstBytes::Nothing => {
+                    refuse(&broker, "TCP", "tcp", &target, port, on_record(&denial));
+                }
             }
         }
     }
@@ -80,6 +90,8 @@ enum FirstBytes {
     Http(Bytes),
     /// The first bytes of a connection whose protocol is neither TLS nor HTTP.
     Other(Bytes),
+    /// The first bytes are TLS that must be neither answered nor forwarded, with the reason.
+    Refused(&'static str),
     Nothing,
 }
 
@@ -95,7 +107,7 @@ async fn read_first_bytes(stream: &mut TcpStream, within: Duration) -> FirstByte
         match Hello::parse(&seen) {
             Peek::Hello(hello) => return FirstBytes::Tls(hello, seen.freeze()),
             Peek::Incomplete if seen.len() < MAX_FIRST_BYTES => {}
-            Peek::Refused(_) => return FirstBytes::Nothing,
+            Peek::Refused(why) => return FirstBytes::Refused(why),
             Peek::NotTls if is_http(&seen) => return FirstBytes::Http(seen.freeze()),
             Peek::Incomplete | Peek::NotTls => return FirstBytes::Other(seen.freeze()),
         }
@@ -177,7 +189,12 @@ async fn tls(
         }
         Handling::Intercept => {
             let Ok(config) = broker.authority.server_config(&name, (broker.clock)()) else {
-                return;
+                let reason = match broker.rules().tcp(&name, port) {
+                    Err(denial) => on_record(&denial),
+                    Ok(_) => format!("no-rule: no rule names {name} for HTTPS"),
+                };
+                refuse(&broker, "TLS", "https", &name, port, reason);
+                return send_unrecognized_name(&mut stream).await;
             };
             let acceptor = TlsAcceptor::from(config);
             let handshake =
@@ -192,6 +209,19 @@ async fn tls(
             http::serve(broker, stream, target, is_http2).await;
         }
     }
+}
+
+/// Refuses a ClientHello that two programs could read differently.
+async fn refuse_hello(
+    broker: &Broker,
+    stream: &mut TcpStream,
+    target: &Target,
+    port: u16,
+    why: &str,
+) {
+    const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 47]; // fatal, illegal_parameter
+    refuse(broker, "TLS", "https", target, port, format!("malformed: {why}"));
+    stream.write_all(&ALERT).await.ok(); // the connection is refused either way
 }
 
 /// Sends the TLS alert `unrecognized_name` to a client.

@@ -6,6 +6,7 @@
 
 mod budgets;
 mod ranges;
+mod refusals;
 mod responses;
 
 use std::io::Write as _;

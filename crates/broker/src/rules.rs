@@ -361,6 +361,17 @@ impl Rules {
         ports
     }
 
+    /// Returns whether a rule for HTTP, or `net = "full"`, can allow requests to this port of a
+    /// target.
+    pub fn names_port(&self, target: &Target, port: u16) -> bool {
+        let names = |http: &HttpRule| {
+            let is_port = http.ports.is_empty() || http.ports.contains(&port);
+            is_port && http.host.matches(target)
+        };
+        let mut rules = self.allow.iter().chain(&self.ask).filter_map(Rule::http);
+        rules.any(names) || self.full(Act::Tcp(target, port)).is_ok()
+    }
+
     /// Returns an error for an action that no rule can allow.
     fn refuse_always(&self, act: Act<'_>) -> Result<(), Denial> {
         if self.net == Net::None {

@@ -27,7 +27,7 @@ use crate::scrub::BoxError;
 use crate::tls::Upstream as Tls;
 
 pub(crate) use dial::Proxy;
-pub(crate) use fault::{HttpFault, TlsFault, without_text};
+pub(crate) use fault::{HttpFault, TlsFault};
 use pool::{Kept, Key, Pool, Sender};
 
 /// The body of a request or response.

@@ -178,6 +178,21 @@ impl Upstream {
         })
     }
 
+    /// Starts a WebSocket server that sends and reads this number of bytes at the same time, and then
+    /// sends the message `end`.
+    pub fn websocket_both_ways(authority: &Authority, hosts: &[&str], length: usize) -> Self {
+        let mut config = (*authority.server(hosts)).clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Self::listen(move |stream, _| {
+            let acceptor = acceptor.clone();
+            async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                websocket::serve_both_ways(stream, length).await.ok(); // see above
+            }
+        })
+    }
+
     /// Starts an HTTP server without TLS that answers requests with `handler`.
     pub fn plain<H>(handler: H) -> Self
     where

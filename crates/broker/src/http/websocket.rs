@@ -8,16 +8,19 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::answer::{Refusal, chain};
 use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE};
-use super::report::Report;
+use super::report::{Counter, Report};
 use super::response::empty;
 use crate::active::{CUT_MESSAGE, Traffic};
 use crate::broker::Broker;
-use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
-use crate::upstream::{Body, Route, without_text};
+use crate::scrub::{BoxError, FrameError, FrameGuard, FrameScrubber};
+use crate::upstream::{Body, Route};
+
+/// The maximum number of bytes that are read at once.
+const PIECE: usize = 16 * 1024;
 
 /// The headers of the server's WebSocket handshake that the box receives.
 const HANDSHAKE_HEADERS: [HeaderName; 2] = [
@@ -70,7 +73,7 @@ pub(super) async fn forward(
     reply.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
     let guard = FrameGuard::new(&broker.vault.finder());
     let scrubber = FrameScrubber::new(&scrubber);
-    let mut frames = Frames { broker: Arc::clone(&broker), report, guard, scrubber, stopped: None };
+    let mut frames = Frames { broker: Arc::clone(&broker), report, guard, scrubber };
     let traffic = Traffic::Request(Arc::clone(&exchange.outbound));
     let ticket = broker.active.begin_if_allowed(traffic, &broker.rules());
     broker.spawn(async move {
@@ -79,14 +82,15 @@ pub(super) async fn forward(
             (Ok(inner), Ok(outer)) => match ticket {
                 Some(mut ticket) => tokio::select! {
                     ended = frames.forward(inner, outer) => ended,
-                    () = &mut ticket => Err(io::Error::other(CUT_MESSAGE)),
+                    () = &mut ticket => Err(Ended::Stopped(CUT_MESSAGE.into())),
                 },
-                None => Err(io::Error::other(CUT_MESSAGE)),
+                None => Err(Ended::Stopped(CUT_MESSAGE.into())),
             },
-            (Err(error), _) | (_, Err(error)) => Err(io::Error::other(error)),
+            (Err(_), _) => Err(Ended::Box(io::ErrorKind::ConnectionAborted)),
+            (_, Err(_)) => Err(Ended::Upstream(io::ErrorKind::ConnectionAborted)),
         };
-        let error = ended.err().map(|error| chain(&error));
-        if let Some(FrameError::Placeholder { .. }) = frames.stopped {
+        let error = ended.as_ref().err().map(ToString::to_string);
+        if let Err(Ended::Frame(FrameError::Placeholder { .. })) = ended {
             let detail = format!("in a message to {}", exchange.permit.target());
             exchange.broker.alarm(PLACEHOLDER_ELSEWHERE, detail);
         }
@@ -101,62 +105,83 @@ struct Frames {
     report: Report,
     guard: FrameGuard,
     scrubber: FrameScrubber,
-    /// The reason why the broker closed the WebSocket, if it did.
-    stopped: Option<FrameError>,
+}
+
+/// Why the broker ended a WebSocket before both sides closed it.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("the box closed the connection: {0}")]
+    Box(io::ErrorKind),
+    #[error("the upstream closed the connection: {0}")]
+    Upstream(io::ErrorKind),
+    #[error("{0}")]
+    Stopped(BoxError),
 }
 
 impl Frames {
-    /// Forwards WebSocket frames until both sides are closed or a frame is refused.
-    async fn forward(&mut self, inner: Upgraded, outer: Upgraded) -> io::Result<()> {
-        let (mut from_box, mut to_box) = tokio::io::split(TokioIo::new(inner));
-        let (mut from_upstream, mut to_upstream) = tokio::io::split(TokioIo::new(outer));
-        let (mut sent, mut received) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
-        let mut clean = Vec::new();
-        let count = self.report.counter();
-        let (mut box_ended, mut upstream_ended) = (false, false);
-        while !(box_ended && upstream_ended) {
-            tokio::select! {
-                read = from_box.read(&mut sent), if !box_ended => {
-                    let bytes = sent.get(..read?).unwrap_or_default();
-                    if bytes.is_empty() {
-                        box_ended = true;
-                        to_upstream.shutdown().await.map_err(|error| without_text(&error))?;
-                    } else {
-                        let checked = self.guard.push(bytes);
-                        self.stop_on_error(checked)?;
-                        count.sent(bytes.len()).map_err(io::Error::other)?;
-                        to_upstream.write_all(bytes).await.map_err(|error| without_text(&error))?;
-                    }
-                }
-                read = from_upstream.read(&mut received), if !upstream_ended => {
-                    let read = read.map_err(|error| without_text(&error))?;
-                    let bytes = received.get(..read).unwrap_or_default();
-                    if bytes.is_empty() {
-                        upstream_ended = true;
-                        to_box.shutdown().await?;
-                    } else {
-                        self.report.received(bytes.len());
-                        count.received(bytes.len()).map_err(io::Error::other)?;
-                        let before = self.scrubber.found();
-                        let checked = self.scrubber.push(bytes, &mut clean);
-                        self.stop_on_error(checked)?;
-                        let found = self.scrubber.found();
-                        self.broker.mark(before, found).map_err(io::Error::other)?;
-                        to_box.write_all(&clean).await?;
-                        to_box.flush().await?;
-                        clean.clear();
-                    }
-                }
-            }
-        }
-        Ok(())
+    /// Forwards WebSocket frames until both sides are closed or a frame is refused. The directions do
+    /// not wait for each other: a client can send everything before it reads.
+    async fn forward(&mut self, inner: Upgraded, outer: Upgraded) -> Result<(), Ended> {
+        let Self { broker, report, guard, scrubber } = self;
+        let (from_box, to_box) = tokio::io::split(TokioIo::new(inner));
+        let (from_upstream, to_upstream) = tokio::io::split(TokioIo::new(outer));
+        let count = report.counter();
+        let sending = send(guard, &count, from_box, to_upstream);
+        let receiving = receive(broker, scrubber, &count, report, from_upstream, to_box);
+        tokio::try_join!(sending, receiving).map(|_| ())
     }
+}
 
-    fn stop_on_error(&mut self, checked: Result<(), FrameError>) -> io::Result<()> {
-        checked.map_err(|error| {
-            let stopped = io::Error::other(error.to_string());
-            self.stopped = Some(error);
-            stopped
-        })
+/// Forwards the frames of the box.
+async fn send(
+    guard: &mut FrameGuard,
+    count: &Counter,
+    mut from_box: impl AsyncRead + Unpin,
+    mut to_upstream: impl AsyncWrite + Unpin,
+) -> Result<(), Ended> {
+    let upstream = |error: io::Error| Ended::Upstream(error.kind());
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let read = from_box.read(&mut buffer).await.map_err(|error| Ended::Box(error.kind()))?;
+        let bytes = buffer.get(..read).unwrap_or_default();
+        if bytes.is_empty() {
+            return to_upstream.shutdown().await.map_err(upstream);
+        }
+        guard.push(bytes)?;
+        count.sent(bytes.len()).map_err(Ended::Stopped)?;
+        to_upstream.write_all(bytes).await.map_err(upstream)?;
+        to_upstream.flush().await.map_err(upstream)?;
+    }
+}
+
+/// Forwards the frames of the upstream server without secrets.
+async fn receive(
+    broker: &Broker,
+    scrubber: &mut FrameScrubber,
+    count: &Counter,
+    report: &mut Report,
+    mut from_upstream: impl AsyncRead + Unpin,
+    mut to_box: impl AsyncWrite + Unpin,
+) -> Result<(), Ended> {
+    let client = |error: io::Error| Ended::Box(error.kind());
+    let (mut buffer, mut clean) = (vec![0; PIECE], Vec::new());
+    loop {
+        let read = from_upstream.read(&mut buffer).await;
+        let read = read.map_err(|error| Ended::Upstream(error.kind()))?;
+        let bytes = buffer.get(..read).unwrap_or_default();
+        if bytes.is_empty() {
+            return to_box.shutdown().await.map_err(client);
+        }
+        report.received(bytes.len());
+        count.received(bytes.len()).map_err(Ended::Stopped)?;
+        let before = scrubber.found();
+        scrubber.push(bytes, &mut clean)?;
+        let marked = broker.mark(before, scrubber.found());
+        marked.map_err(|error| Ended::Stopped(error.into()))?;
+        to_box.write_all(&clean).await.map_err(client)?;
+        to_box.flush().await.map_err(client)?;
+        clean.clear();
     }
 }

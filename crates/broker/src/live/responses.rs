@@ -223,3 +223,27 @@ fn b09_program_that_sees_many_replaced_secrets_is_stopped() {
         _ => None,
     });
 }
+
+#[test]
+fn a27_websocket_client_can_send_everything_before_it_reads() {
+    const LENGTH: usize = 24 << 20; // more than the buffers of all sockets
+    let authority = Authority::new();
+    let server = Upstream::websocket_both_ways(&authority, &[HOST], LENGTH);
+    let live = Live::start(&authority, token_policy(server.address()));
+    let mut socket = live.connect_to(HOST);
+    let head = "GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    write!(socket, "{head}host: {HOST}\r\n\r\n").unwrap();
+    // One binary message, masked with zeros.
+    let size = u64::try_from(LENGTH - 14).unwrap().to_be_bytes();
+    socket.sock.set_write_timeout(Some(DEADLINE)).unwrap();
+    socket.write_all(&[&[0x82, 0xff], size.as_slice(), &[0; 4]].concat()).unwrap();
+    socket.write_all(&vec![b'y'; LENGTH - 14]).unwrap();
+    socket.flush().unwrap();
+    let (mut seen, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+    while !seen.ends_with(b"end") {
+        let length = std::io::Read::read(&mut socket, &mut piece).unwrap();
+        seen.extend_from_slice(&piece[..length]);
+    }
+    assert!(seen.iter().filter(|byte| **byte == b'x').count() >= LENGTH);
+}

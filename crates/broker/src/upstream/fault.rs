@@ -98,8 +98,3 @@ impl From<&rustls::Error> for TlsFault {
         }
     }
 }
-
-/// Returns an error of a connection to an upstream server without its text.
-pub(crate) fn without_text(error: &io::Error) -> io::Error {
-    error.kind().into()
-}

@@ -32,6 +32,37 @@ where
     }
 }
 
+/// Serves one WebSocket connection: sends `length` bytes in one message while it reads as many bytes
+/// after the head of the request, then sends a last message.
+pub(super) async fn serve_both_ways<S>(mut stream: S, length: usize) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    stream
+        .write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+              sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+        )
+        .await?;
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let reading = async {
+        let mut received = vec![0; length];
+        reader.read_exact(&mut received).await.map(drop)
+    };
+    let writing = async {
+        let size = u64::try_from(length).expect("a length").to_be_bytes();
+        writer.write_all(&[&[0x82, 127], size.as_slice()].concat()).await?;
+        writer.write_all(&vec![b'x'; length]).await?;
+        writer.flush().await
+    };
+    tokio::try_join!(reading, writing)?;
+    frame(&mut writer, 0x81, b"end").await
+}
+
 /// Sends one WebSocket frame without a mask.
 async fn frame<S: AsyncWrite + Unpin>(
     stream: &mut S,
