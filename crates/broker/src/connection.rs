@@ -57,7 +57,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
                 FirstBytes::Other(seen) => tcp::relay(&broker, stream, seen, permit).await,
                 FirstBytes::Nothing => tcp::relay(&broker, stream, Bytes::new(), permit).await,
                 FirstBytes::Refused(why) => {
-                    refuse_hello(&broker, &mut stream, &target, port, why).await
+                    refuse_hello(&broker, &mut stream, &target, port, why).await;
                 }
             }
         }
@@ -72,7 +72,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
                     refuse(&broker, "TCP", "tcp", &target, port, on_record(&denial));
                 }
                 FirstBytes::Refused(why) => {
-                    refuse_hello(&broker, &mut stream, &target, port, why).await
+                    refuse_hello(&broker, &mut stream, &target, port, why).await;
                 }
                 // A client of an allowed host can open a connection in advance and not use it.
                 FirstBytes::Nothing if broker.rules().names_port(&target, port) => {}

@@ -25,7 +25,9 @@ use zeroize::Zeroizing;
 use crate::broker::{Broker, Materials, prepare};
 use crate::connection;
 use crate::dns::{Resolver, ResolverConf};
-use crate::record::{BrokerEvent, FromBroker, MAX_MESSAGE, Recorder, RecorderTasks, ToBroker};
+use crate::record::{
+    BrokerEvent, FromBroker, MAX_MESSAGE, Recorder, RecorderTasks, ToBroker, Verdict,
+};
 use crate::setup::Setup;
 use crate::tls::Roots;
 use crate::vault::Value;
@@ -144,7 +146,7 @@ impl Live {
                         values: values.into_iter().map(unsealed).collect(),
                         key: None,
                         proxy: Vec::new(),
-                        clock: SystemTime::now,
+                        clock: now,
                     },
                 )
                 .unwrap();
@@ -231,6 +233,24 @@ impl Live {
         self.wait_all(|events| events.iter().find_map(&find))
     }
 
+    /// Waits until a request or connection has failed, and returns its error.
+    #[track_caller]
+    pub(super) fn error(&self) -> String {
+        self.wait(|event| {
+            let BrokerEvent::Finished(finished) = event else { return None };
+            finished.error.clone()
+        })
+    }
+
+    /// Waits until a denial is recorded, and returns its reason.
+    #[track_caller]
+    pub(super) fn denial(&self) -> String {
+        self.wait(|event| {
+            let BrokerEvent::Decided(decided) = event else { return None };
+            (decided.verdict == Verdict::Deny).then(|| decided.reason.clone())
+        })
+    }
+
     /// Waits until `find` has a result for the events that the broker recorded so far.
     #[track_caller]
     pub(super) fn wait_all<T>(&self, find: impl Fn(&[BrokerEvent]) -> Option<T>) -> T {
@@ -268,6 +288,11 @@ fn without_chunks(response: &str) -> String {
         rest = after.get(size + 2..).unwrap_or_default();
     }
     text
+}
+
+#[expect(clippy::disallowed_methods, reason = "clients check certificates with the real time")]
+fn now() -> SystemTime {
+    SystemTime::now()
 }
 
 /// Stores the events of a broker and acknowledges them.

@@ -29,9 +29,9 @@ fn call(live: &Live, start: &str, body: &str) -> String {
 /// Waits until the total number of tokens of the run is charged, and returns the total.
 fn spent(live: &Live, charges: usize) -> u64 {
     live.wait_all(|events| {
-        let totals = events.iter().filter_map(|event| match event {
-            BrokerEvent::Spent { unit, total, .. } if unit == "tokens" => Some(*total),
-            _ => None,
+        let totals = events.iter().filter_map(|event| {
+            let BrokerEvent::Spent { unit, total, .. } = event else { return None };
+            (unit == "tokens").then_some(*total)
         });
         totals.collect::<Vec<u64>>().get(charges - 1).copied()
     })
@@ -197,19 +197,13 @@ fn h16_budgets_cover_raw_connections() {
     let live = start(Budget { bytes: Some("100KB".parse().unwrap()), ..Budget::default() });
     let received = receive(&live);
     assert!(received <= 100_000, "{received}");
-    let error = live.wait(|event| match event {
-        BrokerEvent::Finished(finished) => finished.error.clone(),
-        _ => None,
-    });
+    let error = live.error();
     assert!(error.contains("has used up its"), "{error}");
     assert_eq!(receive(&live), 0, "the budget stays used up");
     let live = start(Budget { requests: Some(3), ..Budget::default() });
     let received: Vec<usize> = (0..5).map(|_| receive(&live)).collect();
     assert_eq!(received, [5 << 20, 5 << 20, 5 << 20, 0, 0]);
-    live.wait(|event| match event {
-        BrokerEvent::Decided(decided) if decided.reason.starts_with("spent: ") => Some(()),
-        _ => None,
-    });
+    assert!(live.denial().starts_with("spent: "));
 }
 
 #[test]

@@ -5,17 +5,6 @@ use std::io::Read as _;
 use belljar_testkit::{Authority, Upstream};
 
 use super::*;
-use crate::record::Verdict;
-
-/// Returns the reason of the first recorded denial.
-fn reason(live: &Live) -> String {
-    live.wait(|event| match event {
-        BrokerEvent::Decided(decided) if decided.verdict == Verdict::Deny => {
-            Some(decided.reason.clone())
-        }
-        _ => None,
-    })
-}
 
 /// Sends bytes on a raw connection and returns the answer.
 fn send(live: &Live, bytes: &[u8]) -> Vec<u8> {
@@ -56,7 +45,7 @@ fn a14_tls_to_an_address_is_refused_with_an_alert_and_a_record() {
     let live = allowing(&authority, "203.0.113.1:443");
     let seen = send(&live, &client_hello(None));
     assert_eq!(seen.first(), Some(&21), "a TLS alert: {seen:?}");
-    let reason = reason(&live);
+    let reason = live.denial();
     assert!(reason.starts_with("no-rule: tcp://203.0.113.1:443"), "{reason}");
     // Control: with the name of an allowed host, the broker answers the handshake.
     let live = allowing(&authority, "203.0.113.1:443");
@@ -69,7 +58,7 @@ fn a11_connection_to_a_port_that_no_rule_names_is_refused_with_a_record() {
     // A client of a protocol in which the server speaks first sends nothing.
     let live = allowing(&authority, "203.0.113.1:22");
     assert_eq!(send(&live, b""), b"");
-    let reason = reason(&live);
+    let reason = live.denial();
     assert!(reason.starts_with("no-rule: tcp://203.0.113.1:22"), "{reason}");
 }
 
@@ -83,6 +72,6 @@ fn a13_ambiguous_client_hello_is_refused_with_an_alert_and_a_record() {
     hello[at + 3] = 0;
     let seen = send(&live, &hello);
     assert_eq!(seen.first(), Some(&21), "a TLS alert: {seen:?}");
-    let reason = reason(&live);
+    let reason = live.denial();
     assert!(reason.starts_with("malformed: "), "{reason}");
 }

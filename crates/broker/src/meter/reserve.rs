@@ -147,8 +147,8 @@ impl<'de> Visitor<'de> for LimitsVisitor {
             let is_config = ["generationConfig", "generation_config"].contains(&key.as_str());
             match key.as_str() {
                 "model" => {
-                    limits.model =
-                        map.next_value::<serde_json::Value>()?.as_str().map(str::to_owned)
+                    let model: serde_json::Value = map.next_value()?;
+                    limits.model = model.as_str().map(str::to_owned);
                 }
                 "max_tokens"
                 | "max_completion_tokens"

@@ -19,8 +19,8 @@ use super::body::{BoxError, Ended, How, Tally, Watch};
 use super::search::{Next, Rest};
 use super::{Scrubber, head};
 
-/// The maximum length of one byte of a value in a response: a hex digit with eight backslashes and
-/// a line break, twice.
+/// The maximum length of one byte of a value in a response: two hex digits, each as an entity with
+/// zeros and after a line break with spaces.
 const MAX_SPELLING: u64 = 64;
 
 /// A range that a client asks for, and the overlap that is searched as well.
@@ -164,6 +164,9 @@ pub struct PartBody<B> {
     held: Vec<u8>,
     /// The position of the first held byte.
     position: u64,
+    /// The last wanted bytes. They are forwarded when the whole response was received and searched,
+    /// so that the connection to the server can be used again.
+    last: Bytes,
     is_done: bool,
     watch: Option<Watch>,
     tally: Tally,
@@ -180,7 +183,8 @@ impl<B: Body> PartBody<B> {
     pub fn new(inner: B, part: Part, scrubber: &Scrubber) -> Self {
         let (position, scrubber) = (part.received.start, scrubber.clone());
         let (held, tally) = (Vec::new(), Tally::new(false));
-        Self { inner, scrubber, part, held, position, is_done: false, watch: None, tally }
+        let last = Bytes::new();
+        Self { inner, scrubber, part, held, position, last, is_done: false, watch: None, tally }
     }
 
     /// Calls `watch` with every forwarded piece of the body; an error of `watch` ends the body.
@@ -259,7 +263,11 @@ where
                     if self.tally.ended.received != length {
                         return Poll::Ready(Err(PartBodyError::Length.into()));
                     }
-                    self.search(Rest::EndOrCut)?
+                    let rest = self.search(Rest::EndOrCut)?;
+                    match (std::mem::take(&mut self.last), rest) {
+                        (last, rest) if rest.is_empty() => last,
+                        (last, rest) => [last, rest].concat().into(),
+                    }
                 }
                 Some(frame) => {
                     // Trailers of a partial response are about bytes that the client does not get.
@@ -269,7 +277,9 @@ where
                     self.search(Rest::Open)?
                 }
             };
-            if !wanted.is_empty() {
+            if !self.is_done && self.position >= self.part.wanted.end {
+                self.last = [std::mem::take(&mut self.last), wanted].concat().into();
+            } else if !wanted.is_empty() {
                 return Poll::Ready(self.pass(wanted).map(Some));
             }
         }

@@ -80,21 +80,36 @@ impl From<io::Error> for TlsFault {
 impl From<&rustls::Error> for TlsFault {
     fn from(error: &rustls::Error) -> Self {
         use rustls::Error;
-        match error {
-            Error::InvalidCertificate(
-                CertificateError::Expired | CertificateError::ExpiredContext { .. },
-            ) => Self::Expired,
-            Error::InvalidCertificate(
-                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-            ) => Self::NotValidYet,
-            Error::InvalidCertificate(CertificateError::UnknownIssuer) => Self::UnknownIssuer,
-            Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            ) => Self::OtherName,
-            Error::InvalidCertificate(_) | Error::NoCertificatesPresented => Self::Certificate,
-            Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Self::Incompatible,
-            Error::AlertReceived(_) => Self::Refused,
-            _ => Self::Failed,
+        if let Error::InvalidCertificate(error) = error {
+            Self::from(error)
+        } else if matches!(error, Error::NoCertificatesPresented) {
+            Self::Certificate
+        } else if matches!(error, Error::PeerIncompatible(_) | Error::NoApplicationProtocol) {
+            Self::Incompatible
+        } else if matches!(error, Error::AlertReceived(_)) {
+            Self::Refused
+        } else {
+            Self::Failed
+        }
+    }
+}
+
+impl From<&CertificateError> for TlsFault {
+    fn from(error: &CertificateError) -> Self {
+        use CertificateError::{
+            Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+            NotValidYetContext, UnknownIssuer,
+        };
+        if matches!(error, Expired | ExpiredContext { .. }) {
+            Self::Expired
+        } else if matches!(error, NotValidYet | NotValidYetContext { .. }) {
+            Self::NotValidYet
+        } else if matches!(error, NotValidForName | NotValidForNameContext { .. }) {
+            Self::OtherName
+        } else if matches!(error, UnknownIssuer) {
+            Self::UnknownIssuer
+        } else {
+            Self::Certificate
         }
     }
 }
