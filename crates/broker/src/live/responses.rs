@@ -6,7 +6,7 @@ use belljar_testkit::{Authority, Reply, Upstream, Wire};
 use super::*;
 
 /// A text of a server that must not be in any message or record of the broker.
-const CANARY: &str = "canaryOfTheServer0123456789";
+const CANARY: &str = "canary-of-the-server-0123456789";
 
 /// An HTTP/2 connection preface and a `GOAWAY` frame with debug data.
 fn goaway(debug: &str) -> Vec<u8> {
@@ -47,7 +47,7 @@ fn b04_messages_and_records_contain_no_byte_of_an_answer() {
         assert!(!records.contains(CANARY), "{answer:?}: {records}");
     }
     let closed = Wire::tls_bytes(&authority, &[HOST], "h2", &goaway(CANARY));
-    let named = format!("{}.example.com", CANARY.to_ascii_lowercase());
+    let named = format!("{CANARY}.example.com");
     let other = Upstream::echo(&authority, &[&named]);
     for server in [closed.address(), other.address()] {
         let (seen, records) = messages(&authority, server);
