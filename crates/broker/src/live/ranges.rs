@@ -133,7 +133,12 @@ fn b06_ranges_that_cannot_be_searched_are_refused() {
     assert_eq!(status("/packed", "bytes=0-99"), "502");
     assert_eq!(status("/unknown", "bytes=0-0"), "502");
     let cut = live.get("/short", &[("range", "bytes=0-99")]);
-    assert!(cut.ends_with("\r\n\r\n"), "a part with a wrong length is cut off: {cut}");
+    // The connection can end before or after the head of the response is sent.
+    assert!(cut.is_empty() || cut.ends_with("\r\n\r\n"), "a wrong length is cut off: {cut}");
+    live.wait(|event| {
+        let BrokerEvent::Finished(finished) = event else { return None };
+        finished.error.as_ref().filter(|error| error.contains("has another length")).map(drop)
+    });
     for range in
         ["bytes=0-1,5-9", "bytes=9-1", "bytes=", "bytes=-0", "lines=1-2", "bytes=0-1\u{e4}"]
     {

@@ -206,14 +206,17 @@ fn b09_program_that_sees_many_replaced_secrets_is_stopped() {
     let mut policy = token_policy(server.address());
     policy.allow.push(rule_for("other.example.com", other.address(), &[]));
     let live = Live::start(&authority, policy);
-    let answers: Vec<String> = (0..80).map(|_| live.request("GET /", &[], "")).collect();
-    assert!(answers.iter().all(|it| !it.contains(SECRET)));
-    let refused = answers.iter().filter(|it| it.contains("x-belljar: secret-guessing")).count();
-    let replaced = answers.iter().filter(|it| it.contains("[belljar:token]")).count();
-    assert_eq!(refused + replaced, 80);
-    assert!(refused > 0, "control: {replaced} were replaced before");
-    let first = answers.iter().find(|it| it.contains("secret-guessing")).unwrap();
-    assert!(first.starts_with("HTTP/1.1 429 ") && first.contains("retry-after: "), "{first}");
+    // On a slow machine, a minute can end before the limit is reached.
+    let mut replaced = 0;
+    let refused = (0..2000).find_map(|_| {
+        let answer = live.request("GET /", &[], "");
+        assert!(!answer.contains(SECRET), "{answer}");
+        replaced += usize::from(answer.contains("[belljar:token]"));
+        answer.contains("x-belljar: secret-guessing").then_some(answer)
+    });
+    let refused = refused.expect("a refusal");
+    assert!(replaced >= 60, "control: {replaced} were replaced before");
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("retry-after: "), "{refused}");
     live.wait(|event| {
         let BrokerEvent::Alarm { alarm, .. } = event else { return None };
         (alarm == "secret-guessing").then_some(())
