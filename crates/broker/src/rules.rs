@@ -8,6 +8,7 @@
 mod ask;
 mod denial;
 mod known;
+mod permit;
 mod ports;
 
 use std::collections::BTreeSet;

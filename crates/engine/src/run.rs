@@ -50,6 +50,8 @@ pub struct RunEnd {
     /// Whether the end of the run is recorded in the ledger; an error of the kind
     /// [`ErrorKind::Unrecorded`] if not.
     pub recorded: Result<(), EngineError>,
+    /// The error because of which output of the program was lost, such as a full disk.
+    pub lost_output: Option<std::io::Error>,
 }
 
 /// The settings of one run, from the configuration and the spec.
@@ -164,8 +166,8 @@ impl StartedRun {
         launch::finish_run(&mut run, Some(result.clone()), state);
         drop(ended.teardown);
         ended.network_summary.iter().for_each(|summary| network::report(state, summary));
-        let ended_in_newline = ended.finished.ended_in_newline;
-        Ok(RunEnd { result, ended_in_newline, recorded })
+        let BoxEnd { ended_in_newline, lost_output, .. } = ended.finished;
+        Ok(RunEnd { result, ended_in_newline, recorded, lost_output })
     }
 }
 

@@ -46,7 +46,8 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let spec = run_spec(args, size, invocation).kind(ErrorKind::Invalid)?;
     let options = RunOptions { current_dir };
     let started = run::start(&state, &spec, &options)?;
-    let RunEnd { result, ended_in_newline, recorded } = supervise(&state, started, size.is_some())?;
+    let RunEnd { result, ended_in_newline, recorded, lost_output } =
+        supervise(&state, started, size.is_some())?;
     print_notes(&result, args);
     if let Some(error) = lost_output {
         return Err(error).context(LOST_OUTPUT).kind(ErrorKind::Broken);
