@@ -223,6 +223,7 @@ mod tests {
             more_requests: 0,
             denied: Vec::new(),
             notes: Vec::new(),
+            is_unrecorded: false,
         };
         let (run, text) = ("run".to_owned(), String::new());
         let (stdout, stderr, remarks) = (text.clone(), text, Vec::new());
