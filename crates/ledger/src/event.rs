@@ -281,7 +281,7 @@ events! {
     LedgerCreated "ledger.created" { version: String, reason: Option<String> }
     /// Bodies were dropped on purpose.
     LedgerRedacted "ledger.redacted" { bodies: Vec<Digest>, reason: String }
-    /// Bodies that only events before an event index and before a time reference were dropped.
+    /// Bodies were dropped because only events before an index and a time name them.
     LedgerPruned "ledger.pruned" { before_index: u64, before_time: u64 }
     /// A fault of the ledger was repaired, or the ledger continued after a loss.
     LedgerRepaired "ledger.repaired" { what: String, offset: u64, bytes: u64, reason: Option<String> }

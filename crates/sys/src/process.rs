@@ -150,6 +150,10 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let before = cpu_time(own).unwrap();
         assert!((0..1_000_000).any(|_| cpu_time(own).unwrap() > before));
-        assert!(cpu_time(i32::MAX).is_err());
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        cpu_time(pid).expect("control: a child that is not reaped still has a clock");
+        child.wait().unwrap();
+        assert!(cpu_time(pid).is_err(), "the child is reaped");
     }
 }

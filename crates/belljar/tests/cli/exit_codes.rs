@@ -106,11 +106,11 @@ belljar: the key was not rotated, because it was not confirmed; `--yes` skips th
 [exit 2]
 
 $ belljar ledger prune --before 1d
-events        [SIZE]  all events; never deleted
-salts           [SIZE]  random values that protect the hashes of bodies
-bodies            [SIZE]  0 bodies with a content of [SIZE]
-derived      [SIZE]  index and tiles; created again if missing
-total        [SIZE]  
+events [SIZE]  all events; never deleted
+salts [SIZE]  random values that protect the hashes of bodies
+bodies [SIZE]  0 bodies with a content of [SIZE]
+derived [SIZE]  index and tiles; created again if missing
+total [SIZE]  
 belljar: 0 bodies are older than [TIME]; nothing was deleted
 
 $ belljar ledger mend --reason why

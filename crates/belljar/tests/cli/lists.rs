@@ -109,7 +109,7 @@ $ belljar ledger log
      0  [TIME]  -                 operator    ledger.created       created by version 0.1.0
 
 $ belljar ledger log --json
-{"actor":"operator","boot":[OWN],"cause":null,"fields":{"version":"0.1.0"},"hash":"[HASH]","index":0,"kind":"ledger.created","previous":null,"run":null,"sequence":0,"time":"[TIME]","time_unix_nano":"[NANOSECONDS]","uptime_nano":[OWN]}
+{"index":0,"hash":"[HASH]","run":null,"sequence":0,"previous":null,"kind":"ledger.created","actor":"operator","cause":null,"time":"[TIME]","time_unix_nano":"[NANOSECONDS]","uptime_nano":[OWN],"boot":[OWN],"fields":{"version":"0.1.0"}}
 
 $ belljar ledger verify
 valid: 1 events of 0 runs, [SIZE]

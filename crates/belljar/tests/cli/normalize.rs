@@ -145,6 +145,10 @@ fn replace_durations_and_sizes(text: &str) -> String {
                 Some(name) => {
                     let after = parts.next().expect("the unit that was peeked");
                     let kept = after.trim_start_matches(|c: char| c.is_alphabetic());
+                    // A column is aligned by the length of its numbers.
+                    while out.ends_with("  ") {
+                        out.pop();
+                    }
                     out.push_str(name);
                     out.push_str(kept);
                 }
@@ -166,6 +170,7 @@ fn normalize_replaces_ids_times_hashes_and_durations_and_keeps_other_words() {
         ("at 2026-11-16T12:00:00.123456789Z", "at [TIME]"),
         ("in 350 \u{b5}s, 1.25 s", "in [SPAN], [SPAN]"),
         ("3.1 KiB of 512MiB", "[SIZE] of 512MiB"),
+        ("total   31.1 KiB  all", "total [SIZE]  all"),
         ("\"created\":1763337600000,", "\"created\":[MILLISECONDS],"),
         (
             "{\"pid\":12,\"mtime\":{\"secs\":1},\"dev\":3}",

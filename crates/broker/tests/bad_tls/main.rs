@@ -50,7 +50,13 @@ mod tests {
         let both = [upstream.any(), upstream.http1()]
             .map(|config| greet(config, server, chain::HOST).map_err(|error| error.to_string()));
         let [any, http1] = both;
-        assert_eq!(any, http1, "the protocol does not influence the result");
+        // The error of an expired certificate contains the current second.
+        let text = |outcome: &Result<String, String>| {
+            let text = outcome.as_ref().unwrap_or_else(|error| error).to_owned();
+            text.split(|c: char| c.is_ascii_digit()).collect::<String>()
+        };
+        assert_eq!(any.is_ok(), http1.is_ok(), "the protocol does not influence the result");
+        assert_eq!(text(&any), text(&http1), "the protocol does not influence the result");
         any
     }
 

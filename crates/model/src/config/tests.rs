@@ -170,7 +170,7 @@ fn malformed_config_file_is_refused_with_its_line() {
     refused(
         "[template.\"../x\"]\n",
         "belljar.toml:1: template `../x`: invalid name; use 1 to 63 characters of a-z, 0-9, `-`, `_` \
-         and `.`, and start with and start with a letter or digit",
+         and `.`, and start with a letter or digit",
     );
 }
 

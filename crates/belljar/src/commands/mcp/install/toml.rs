@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     const PATH: [&str; 2] = ["mcp_servers", "belljar"];
-    const KEYS: &str = "args = [\"mcp\"]\ncommand = \"b\"\nenv = { A = \"1\" }\n";
+    const KEYS: &str = "command = \"b\"\nargs = [\"mcp\"]\nenv = { A = \"1\" }\n";
 
     fn value() -> serde_json::Value {
         json!({ "command": "b", "args": ["mcp"], "env": { "A": "1" } })
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn toml_edit_adds_the_table_to_an_inline_table() {
-        let inline = "{ args = [\"mcp\"], command = \"b\", env = { A = \"1\" } }";
+        let inline = "{ command = \"b\", args = [\"mcp\"], env = { A = \"1\" } }";
         for text in ["mcp_servers = {}\n", "mcp_servers = { belljar = { command = 'x' } }\n"] {
             check(text, &format!("mcp_servers = {{ belljar = {inline} }}\n"));
         }
