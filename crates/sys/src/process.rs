@@ -146,6 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "this test starts a child to watch it end")]
     fn cpu_time_grows_while_a_process_runs_and_fails_without_a_process() {
         let own = i32::try_from(std::process::id()).unwrap();
         let before = cpu_time(own).unwrap();

@@ -120,11 +120,15 @@ fn d17_killed_mcp_server_ends_the_processes_of_its_calls() {
     eventually("the end of the run is in the ledger", || has("interrupted"));
 }
 
-/// Tells whether any descendant of the server is running or is a `sleep` process.
+/// Tells whether any thread of a descendant of the server is running, or a descendant is `sleep`.
 fn any_busy(mcp: &Mcp) -> bool {
+    let is_running = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|it| it.1.starts_with('R'))
+    };
     descendants(mcp.pid()).iter().any(|(pid, _)| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.starts_with(b"sleep") || stat.rsplit_once(") ").is_some_and(|it| it.1.starts_with('R'))
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        line.starts_with(b"sleep") || threads.flatten().any(is_running)
     })
 }
