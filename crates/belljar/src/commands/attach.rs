@@ -46,6 +46,38 @@ const SCROLL_UP_KEYS: [&[u8]; 2] = [b"\x1b[5;3~", b"\x1b[5;2~"];
 /// The bytes of Page Down with Alt or Shift, which scroll forward in the output.
 const SCROLL_DOWN_KEYS: [&[u8]; 2] = [b"\x1b[6;3~", b"\x1b[6;2~"];
 
+/// A part of the typed bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Typed<'a> {
+    ScrollUp,
+    ScrollDown,
+    Keys(&'a [u8]),
+}
+
+/// Splits typed bytes at the scroll keys. A key that repeats can arrive several times in one read.
+fn split_scroll_keys(typed: &[u8]) -> Vec<Typed<'_>> {
+    let mut parts = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    while let Some(rest) = typed.get(at..).filter(|rest| !rest.is_empty()) {
+        let length =
+            |keys: [&[u8]; 2]| keys.iter().find(|key| rest.starts_with(key)).map(|key| key.len());
+        let (part, length) = match (length(SCROLL_UP_KEYS), length(SCROLL_DOWN_KEYS)) {
+            (Some(length), _) => (Typed::ScrollUp, length),
+            (None, Some(length)) => (Typed::ScrollDown, length),
+            (None, None) => {
+                at += 1;
+                continue;
+            }
+        };
+        parts.extend(typed.get(start..at).filter(|keys| !keys.is_empty()).map(Typed::Keys));
+        parts.push(part);
+        at += length;
+        start = at;
+    }
+    parts.extend(typed.get(start..).filter(|keys| !keys.is_empty()).map(Typed::Keys));
+    parts
+}
+
 /// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionEnd {
@@ -207,11 +239,26 @@ impl Session<'_> {
     /// Handles typed bytes; returns true if the detach keys were typed.
     fn handle_input(&mut self, typed: &[u8]) -> std::io::Result<bool> {
         let half = i32::from(self.page / 2).max(1);
-        if SCROLL_UP_KEYS.contains(&typed) || SCROLL_DOWN_KEYS.contains(&typed) {
-            self.is_scrolled = true;
-            let lines = if SCROLL_UP_KEYS.contains(&typed) { half } else { -half };
-            return self.queue_message(&ToSupervisor::Scroll(Some(lines))).map(|()| false);
+        for part in split_scroll_keys(typed) {
+            let is_detached = match part {
+                Typed::ScrollUp => self.scroll(half).map(|()| false)?,
+                Typed::ScrollDown => self.scroll(-half).map(|()| false)?,
+                Typed::Keys(keys) => self.handle_keys(keys)?,
+            };
+            if is_detached {
+                return Ok(true);
+            }
         }
+        Ok(false)
+    }
+
+    fn scroll(&mut self, lines: i32) -> std::io::Result<()> {
+        self.is_scrolled = true;
+        self.queue_message(&ToSupervisor::Scroll(Some(lines)))
+    }
+
+    /// Handles typed bytes without scroll keys; returns true if the detach keys were typed.
+    fn handle_keys(&mut self, typed: &[u8]) -> std::io::Result<bool> {
         if std::mem::take(&mut self.is_scrolled) {
             self.queue_message(&ToSupervisor::Scroll(None))?;
         }
@@ -316,5 +363,20 @@ pub(crate) fn report_end(named_box: &NamedBox, run: Option<belljar_model::RunId>
             );
             Err(EngineError::new(ErrorKind::Broken, error))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_scroll_keys_finds_every_repeated_key_and_keeps_all_other_bytes() {
+        let split = |typed: &'static str| split_scroll_keys(typed.as_bytes());
+        assert_eq!(split(""), []);
+        assert_eq!(split("ls\r"), [Typed::Keys(b"ls\r")]);
+        assert_eq!(split("\x1b[5;3~\x1b[5;2~"), [Typed::ScrollUp, Typed::ScrollUp]);
+        let mixed = [Typed::Keys(b"a"), Typed::ScrollDown, Typed::Keys(b"\x1b[5~")];
+        assert_eq!(split("a\x1b[6;3~\x1b[5~"), mixed);
     }
 }
