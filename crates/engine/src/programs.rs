@@ -161,11 +161,22 @@ impl Programs {
     /// Creates a session for `caller`. Its programs are recorded under the name of this caller.
     pub fn new_session_of(&self, caller: &Caller) -> anyhow::Result<Arc<ProgramSession>> {
         let state = self.state.for_caller(caller.clone()).map_err(EngineError::into_inner)?;
-        let session = match &self.workspace {
-            Some(workspace) => ProgramSession::project(&state, workspace)?,
-            None => ProgramSession::scratch(&state)?,
-        };
+        Ok(Arc::new(self.session_in(&state)?))
+    }
+
+    /// Creates a session for a single call of `caller`. No box is built ahead for it.
+    pub fn new_session_for_one_call(&self, caller: &Caller) -> anyhow::Result<Arc<ProgramSession>> {
+        let state = self.state.for_caller(caller.clone()).map_err(EngineError::into_inner)?;
+        let session = self.session_in(&state)?;
+        session.pool.close();
         Ok(Arc::new(session))
+    }
+
+    fn session_in(&self, state: &Scoped) -> anyhow::Result<ProgramSession> {
+        match &self.workspace {
+            Some(workspace) => ProgramSession::project(state, workspace),
+            None => ProgramSession::scratch(state),
+        }
     }
 
     /// Returns the current configuration, which is read again when its files have changed. Invalid files

@@ -17,7 +17,7 @@ pub use auth::token::{BadToken, Token, Tokens};
 pub use auth::token_file::{TokenFile, TokenFileError};
 pub use error::ServeError;
 pub use http::{HttpOptions, Limits, http};
-pub use mcp::context::{CallContext, Progress};
+pub use mcp::context::{CallContext, Progress, StateLifetime, StateRetention};
 pub use mcp::service::{
     About, Annotations, CallError, CallOutcome, PromptArgument, PromptError, PromptSpec,
     PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,

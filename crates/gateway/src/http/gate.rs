@@ -27,7 +27,7 @@ use crate::error::ServeError;
 use crate::mcp::handler::Handler;
 use crate::mcp::message;
 use crate::mcp::service::Service;
-use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
+use crate::mcp::slot::{BusyGuard, KeptSessions, RequestSession, SessionLimits};
 
 /// The only URL path of the server.
 const PATH: &str = "/mcp";
@@ -65,7 +65,7 @@ impl<S: Service> Gate<S> {
         }
         let names = AllowedNames::new(&options.hosts, &options.origins)?;
         let endpoints =
-            (0..options.tokens.len()).map(|_| TokenEndpoint::new(service, options, stop));
+            (0..options.tokens.len()).map(|at| TokenEndpoint::new(service, options, at, stop));
         let (tokens, limits) = (options.tokens.clone(), options.limits);
         Ok(Self { tokens, names, limits, endpoints: endpoints.collect() })
     }
@@ -182,12 +182,19 @@ impl<S: Service> Gate<S> {
 }
 
 impl<S: Service> TokenEndpoint<S> {
-    fn new(service: &Arc<S>, options: &HttpOptions, stop: &CancellationToken) -> Self {
+    /// Creates the endpoint of the token number `client`.
+    fn new(
+        service: &Arc<S>,
+        options: &HttpOptions,
+        client: usize,
+        stop: &CancellationToken,
+    ) -> Self {
         let HttpOptions { owner, limits, .. } = options;
         let limits_per_session = SessionLimits { calls: limits.calls, streams: limits.streams };
         let sessions = Arc::new(Sessions::new(
             Arc::clone(service),
             owner.clone(),
+            client,
             limits_per_session,
             limits.sessions,
         ));
@@ -215,8 +222,8 @@ impl<S: Service> TokenEndpoint<S> {
             None if message.is_initialize() => Some(self.reserve_session()?),
             _ => None,
         };
-        let slot = match named.and_then(|id| self.sessions.find(id)) {
-            Some(found) => Some(found),
+        let session = match named.and_then(|id| self.sessions.find(id)) {
+            Some((slot, busy)) => Some((RequestSession { slot, kept: None, busy: None }, busy)),
             None if message.is_initialize() => None,
             None => Some(self.stateless()?),
         };
@@ -228,7 +235,7 @@ impl<S: Service> TokenEndpoint<S> {
             None => single_header(&parts.headers, &VERSION)?,
         };
         let priming = PrimingEvents::for_version(version);
-        Ok(self.forward(parts, body, slot, priming).await)
+        Ok(self.forward(parts, body, session, priming).await)
     }
 
     async fn get_or_delete(
@@ -239,7 +246,7 @@ impl<S: Service> TokenEndpoint<S> {
             None => None,
             Some(id) => Some(self.sessions.find(id).ok_or_else(unknown_session)?),
         };
-        let slot = match slot {
+        let session = match slot {
             Some((slot, _busy)) if parts.method == Method::GET => {
                 let stream = slot.stream().ok_or_else(|| {
                     let message = "this session has too many open streams; close one first";
@@ -249,9 +256,11 @@ impl<S: Service> TokenEndpoint<S> {
             }
             other => other,
         };
+        let session =
+            session.map(|(slot, busy)| (RequestSession { slot, kept: None, busy: None }, busy));
         let delete = parts.method == Method::DELETE;
         let priming = PrimingEvents::for_version(single_header(&parts.headers, &VERSION)?);
-        let mut response = self.forward(parts, Full::default(), slot, priming).await;
+        let mut response = self.forward(parts, Full::default(), session, priming).await;
         if delete && response.status() == StatusCode::ACCEPTED {
             // The deletion is complete, and clients expect 200 or 204 for that.
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -263,21 +272,25 @@ impl<S: Service> TokenEndpoint<S> {
         &self,
         mut parts: http::request::Parts,
         body: Full<Bytes>,
-        slot: Option<(Arc<SessionSlot>, BusyGuard)>,
+        session: Option<(RequestSession, BusyGuard)>,
         priming: PrimingEvents,
     ) -> Response<SessionBody> {
-        let (slot, busy) = slot.unzip();
-        if let Some(slot) = slot {
-            parts.extensions.insert(slot);
+        let (session, busy) = session.unzip();
+        if let Some(session) = session {
+            parts.extensions.insert(session);
         }
         let response = self.protocol.handle(Request::from_parts(parts, body)).await;
         response.map(|body| SessionBody::new(body, priming, busy))
     }
 
-    fn stateless(&self) -> Result<(Arc<SessionSlot>, BusyGuard), Refused> {
+    fn stateless(&self) -> Result<(RequestSession, BusyGuard), Refused> {
         let failed =
             |_| refuse(StatusCode::SERVICE_UNAVAILABLE, "the kernel returned no random bytes");
-        self.sessions.stateless().map_err(failed)
+        let (slot, busy) = self.sessions.stateless().map_err(failed)?;
+        // The session lasts until both the handler and the response have ended.
+        let handler_busy = Some(Arc::new(slot.busy()));
+        let kept: Arc<dyn KeptSessions> = Arc::<Sessions<S>>::clone(&self.sessions);
+        Ok((RequestSession { slot, kept: Some(kept), busy: handler_busy }, busy))
     }
 
     fn reserve_session(&self) -> Result<SessionReservation<'_, S>, Refused> {

@@ -16,23 +16,29 @@ use rmcp::transport::streamable_http_server::session::local::{
 use rmcp::transport::streamable_http_server::session::{
     RestoreOutcome, ServerSseMessage, SessionId, SessionManager,
 };
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use crate::mcp::context::StateLifetime;
 use crate::mcp::service::Service;
 use crate::mcp::session::NoRandomness;
-use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
+use crate::mcp::slot::{BusyGuard, KeptSessions, SessionLimits, SessionSlot};
 
 /// The timeout for the running calls of a session that ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All MCP sessions of one token, and the session that its stateless requests share.
+/// All MCP sessions of one token, and the sessions of its requests that name none.
 pub(super) struct Sessions<S> {
     service: Arc<S>,
     owner: Caller,
+    /// The number of the client, which is the index of the token.
+    client: usize,
     sdk: LocalSessionManager,
     limits_per_session: SessionLimits,
     max_sessions: usize,
     table: Mutex<SessionTable>,
+    /// The limit of running calls of all requests without a session.
+    stateless_calls: Arc<Semaphore>,
     closing: TaskTracker,
 }
 
@@ -43,7 +49,9 @@ struct SessionTable {
     starting: usize,
     /// The guards of sessions without a first response, so that they do not expire.
     opening: HashMap<SessionId, BusyGuard>,
-    stateless: Option<Arc<SessionSlot>>,
+    /// The sessions of requests that name none. Such a session ends with its request, unless the
+    /// request keeps it.
+    stateless: HashMap<String, Arc<SessionSlot>>,
 }
 
 /// The reason why a session could not be created or used.
@@ -70,6 +78,7 @@ impl<S: Service> Sessions<S> {
     pub(super) fn new(
         service: Arc<S>,
         owner: Caller,
+        client: usize,
         limits_per_session: SessionLimits,
         max_sessions: usize,
     ) -> Self {
@@ -77,7 +86,18 @@ impl<S: Service> Sessions<S> {
         // Idle sessions are tracked here: a session with a long call is not idle.
         sdk.session_config.keep_alive = None;
         let (table, closing) = (Mutex::default(), TaskTracker::new());
-        Self { service, owner, sdk, limits_per_session, max_sessions, table, closing }
+        let stateless_calls = Arc::new(Semaphore::new(limits_per_session.calls));
+        Self {
+            service,
+            owner,
+            client,
+            sdk,
+            limits_per_session,
+            max_sessions,
+            table,
+            stateless_calls,
+            closing,
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, SessionTable> {
@@ -99,16 +119,37 @@ impl<S: Service> Sessions<S> {
         Some((Arc::clone(slot), slot.busy()))
     }
 
-    /// Returns the shared session of all stateless requests.
-    pub(super) fn stateless(&self) -> Result<(Arc<SessionSlot>, BusyGuard), NoRandomness> {
-        let mut table = self.table();
-        let slot = match &table.stateless {
-            Some(slot) => Arc::clone(slot),
-            None => SessionSlot::new(&self.owner, self.limits_per_session)?,
-        };
-        table.stateless = Some(Arc::clone(&slot));
+    /// Creates the session of a request that names none. It ends with the request, unless the
+    /// request keeps it.
+    pub(super) fn stateless(
+        self: &Arc<Self>,
+    ) -> Result<(Arc<SessionSlot>, BusyGuard), NoRandomness> {
+        let slot = SessionSlot::for_request(&self.owner, self.client, &self.stateless_calls)?;
         let busy = slot.busy();
+        self.table().stateless.insert(slot.id.to_string(), Arc::clone(&slot));
+        let (sessions, watched) = (Arc::clone(self), Arc::clone(&slot));
+        self.closing.spawn(async move {
+            tokio::select! {
+                () = watched.wait_until_idle() => sessions.end_of_request(&watched),
+                () = watched.ending.cancelled() => {}
+            }
+        });
         Ok((slot, busy))
+    }
+
+    /// Ends the session of a request, unless the request kept it. Kept sessions above the limit end,
+    /// the longest idle ones first.
+    fn end_of_request(&self, slot: &SessionSlot) {
+        let ended = {
+            let mut table = self.table();
+            match slot.retention.lifetime() {
+                StateLifetime::Request => {
+                    Vec::from_iter(table.stateless.remove(&slot.id.to_string()))
+                }
+                StateLifetime::Session => table.remove_kept_above(self.max_sessions),
+            }
+        };
+        ended.into_iter().for_each(|slot| self.end(slot));
     }
 
     /// Ends all sessions that were idle for `after`.
@@ -118,7 +159,8 @@ impl<S: Service> Sessions<S> {
             let mut table = self.table();
             let over_ids = table.slots.iter().filter(|(_, slot)| over(slot));
             let ids: Vec<SessionId> = over_ids.map(|(id, _)| Arc::clone(id)).collect();
-            (ids, table.stateless.take_if(|slot| over(slot)))
+            let stateless = table.stateless.extract_if(|_, slot| over(slot));
+            (ids, stateless.map(|(_, slot)| slot).collect::<Vec<_>>())
         };
         stateless.into_iter().for_each(|slot| self.end(slot));
         for id in ids {
@@ -136,9 +178,9 @@ impl<S: Service> Sessions<S> {
     pub(super) async fn close_all(&self) {
         let (slots, stateless) = {
             let mut table = self.table();
-            (std::mem::take(&mut table.slots), table.stateless.take())
+            (std::mem::take(&mut table.slots), std::mem::take(&mut table.stateless))
         };
-        stateless.into_iter().for_each(|slot| self.end(slot));
+        stateless.into_values().for_each(|slot| self.end(slot));
         for (id, slot) in slots {
             self.close(&id, Some(slot)).await;
         }
@@ -165,12 +207,44 @@ impl<S: Service> Sessions<S> {
     }
 }
 
+impl SessionTable {
+    /// Removes kept sessions above the limit, the longest idle ones first. Busy ones stay.
+    fn remove_kept_above(&mut self, most: usize) -> Vec<Arc<SessionSlot>> {
+        let mut removed = Vec::new();
+        loop {
+            let kept = |slot: &SessionSlot| slot.retention.lifetime() == StateLifetime::Session;
+            let kept = self.stateless.iter().filter(|(_, slot)| kept(slot));
+            let kept: Vec<_> = kept.map(|(id, slot)| (id, slot.idle_time())).collect();
+            if kept.len() <= most {
+                return removed;
+            }
+            let Some(id) = longest_idle(kept).cloned() else { return removed };
+            removed.extend(self.stateless.remove(&id));
+        }
+    }
+}
+
+/// Returns the session that was idle for the longest time. A busy session has no idle time.
+fn longest_idle<T>(sessions: impl IntoIterator<Item = (T, Option<Duration>)>) -> Option<T> {
+    let idle = sessions.into_iter().filter_map(|(id, idle)| Some((id, idle?)));
+    idle.max_by_key(|(_, idle)| *idle).map(|(id, _)| id)
+}
+
+impl<S: Service> KeptSessions for Sessions<S> {
+    fn find_kept(&self, id: &str) -> Option<(Arc<SessionSlot>, BusyGuard)> {
+        let table = self.table();
+        let slot = table.stateless.get(id)?;
+        let is_kept = slot.retention.lifetime() == StateLifetime::Session;
+        is_kept.then(|| (Arc::clone(slot), slot.busy()))
+    }
+}
+
 impl<S: Service> SessionManager for Sessions<S> {
     type Error = SessionsError;
     type Transport = SessionTransport;
 
     async fn create_session(&self) -> Result<(SessionId, SessionTransport), SessionsError> {
-        let slot = SessionSlot::new(&self.owner, self.limits_per_session)?;
+        let slot = SessionSlot::new(&self.owner, self.client, self.limits_per_session)?;
         let id: SessionId = slot.id.to_string().into();
         // This is the only function of the SDK that accepts an id of ours.
         let restored = self.sdk.restore_session(Arc::clone(&id)).await?;

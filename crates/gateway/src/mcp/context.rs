@@ -1,4 +1,8 @@
-//! The context of a running call: its cancellation token and its progress channel.
+//! The context of a running call: its client, its state, its cancellation token and its progress
+//! channel.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -7,9 +11,14 @@ use tokio_util::sync::CancellationToken;
 /// one is more recent anyway.
 const MAX_QUEUED_REPORTS: usize = 16;
 
-/// The progress channel and cancellation token of a running tool call.
+/// The client, the state, the progress channel and the cancellation token of a running tool call.
 #[derive(Debug, Clone)]
 pub struct CallContext {
+    /// The number of the client, which is the index of its token. A service must not let one client
+    /// use up what all clients share.
+    pub client: usize,
+    /// Whether the state of the call is kept for later calls.
+    pub retention: StateRetention,
     pub progress: Progress,
     /// A token that is cancelled when the client cancels the call or disconnects.
     pub cancelled: CancellationToken,
@@ -18,7 +27,56 @@ pub struct CallContext {
 impl CallContext {
     /// Creates the context of a call without progress reports and without cancellation.
     pub fn without_client() -> Self {
-        Self { progress: Progress::none(), cancelled: CancellationToken::new() }
+        Self {
+            client: 0,
+            retention: StateRetention::for_session(),
+            progress: Progress::none(),
+            cancelled: CancellationToken::new(),
+        }
+    }
+}
+
+/// How long the server keeps the state of a caller, for example its workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateLifetime {
+    /// Until the session ends. Later calls of the session find the state.
+    Session,
+    /// Until the request ends. No later call finds the state.
+    Request,
+}
+
+/// Decides how long the state of a caller is kept.
+#[derive(Debug, Clone)]
+pub struct StateRetention {
+    /// Whether the state of a request is kept; `None` for the state of a session.
+    is_kept: Option<Arc<AtomicBool>>,
+}
+
+impl StateRetention {
+    /// Creates the retention for the state of a session.
+    pub(crate) fn for_session() -> Self {
+        Self { is_kept: None }
+    }
+
+    /// Creates the retention for the state of one request.
+    pub(crate) fn for_request() -> Self {
+        Self { is_kept: Some(Arc::default()) }
+    }
+
+    /// Returns how long the state of the caller is kept.
+    pub fn lifetime(&self) -> StateLifetime {
+        match &self.is_kept {
+            Some(is_kept) if !is_kept.load(Ordering::Acquire) => StateLifetime::Request,
+            _ => StateLifetime::Session,
+        }
+    }
+
+    /// Keeps the state of the request for later calls that name the id of its session. No other call
+    /// finds it.
+    pub fn keep(&self) {
+        if let Some(is_kept) = &self.is_kept {
+            is_kept.store(true, Ordering::Release);
+        }
     }
 }
 

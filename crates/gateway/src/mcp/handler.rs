@@ -7,9 +7,9 @@ use std::time::Duration;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, CustomRequest,
     CustomResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, InitializeRequestParams,
-    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
+    InitializeResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 
 use crate::mcp::context::{CallContext, Progress, ProgressReport};
 use crate::mcp::convert;
-use crate::mcp::service::Service;
-use crate::mcp::slot::SessionSlot;
+use crate::mcp::service::{CallError, Service};
+use crate::mcp::slot::{BusyGuard, RequestSession, SessionSlot};
 
 /// The supported revisions of the MCP protocol. The SDK supports older ones, which no current
 /// client needs.
@@ -61,13 +61,44 @@ impl<S: Service> Handler<S> {
     }
 
     fn slot(&self, context: &RequestContext<RoleServer>) -> Result<Arc<SessionSlot>, ErrorData> {
-        let from_request = || {
-            let parts = context.extensions.get::<http::request::Parts>()?;
-            parts.extensions.get::<Arc<SessionSlot>>()
-        };
+        let from_request = || Some(&request_session(context)?.slot);
         let slot = self.slot.as_ref().or_else(from_request);
         slot.cloned().ok_or_else(|| ErrorData::internal_error("this request has no session", None))
     }
+
+    /// Returns the session of a tool call. A request without a session can name a kept session in an
+    /// argument, which is removed.
+    fn slot_of_call(
+        &self,
+        context: &RequestContext<RoleServer>,
+        arguments: &mut JsonObject,
+    ) -> Result<CallSlot, ErrorData> {
+        let own = self.slot(context)?;
+        let kept = request_session(context).and_then(|session| session.kept.as_ref());
+        let Some(kept) = kept else { return Ok(CallSlot::Found(own, None)) };
+        let name = self.service.state_argument();
+        Ok(match arguments.remove(name) {
+            None | Some(serde_json::Value::Null) => CallSlot::Found(own, None),
+            Some(id) => match id.as_str().and_then(|id| kept.find_kept(id)) {
+                Some((slot, busy)) => CallSlot::Found(slot, Some(busy)),
+                None => CallSlot::Unknown(format!("`{name}` is unknown or has expired")),
+            },
+        })
+    }
+}
+
+/// The session of a tool call.
+enum CallSlot {
+    /// The session, with a guard if the call names a kept one.
+    Found(Arc<SessionSlot>, Option<BusyGuard>),
+    /// The call names a session that does not exist; with a text for the model.
+    Unknown(String),
+}
+
+/// Returns the session of a request over HTTP.
+fn request_session(context: &RequestContext<RoleServer>) -> Option<&RequestSession> {
+    let parts = context.extensions.get::<http::request::Parts>()?;
+    parts.extensions.get::<RequestSession>()
 }
 
 /// Truncates a tool name from a client for the log.
@@ -107,7 +138,7 @@ impl<S: Service> ServerHandler for Handler<S> {
     ) -> Result<ListToolsResult, ErrorData> {
         require_first_page(request)?;
         let slot = self.slot(&context)?;
-        let tools = self.service.tools(&slot.caller).await;
+        let tools = self.service.tools(&slot.caller, slot.retention.lifetime()).await;
         tracing::debug!(tools = tools.len(), "listing tools");
         Ok(ListToolsResult::with_all_items(tools.into_iter().map(convert::tool).collect()))
     }
@@ -117,7 +148,14 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let slot = self.slot(&context)?;
+        let mut arguments = request.arguments.unwrap_or_default();
+        let (slot, _kept) = match self.slot_of_call(&context, &mut arguments)? {
+            CallSlot::Found(slot, busy) => (slot, busy),
+            CallSlot::Unknown(why) => {
+                let refused = Err(CallError::InvalidArguments(why));
+                return convert::called(&request.name, refused).map(Into::into);
+            }
+        };
         let Some(_busy) = slot.call() else {
             let message = "too many calls of this session are running; wait until one ends";
             return Err(ErrorData::internal_error(message, None));
@@ -126,11 +164,12 @@ impl<S: Service> ServerHandler for Handler<S> {
         let (progress, mut reports) = Progress::channel();
         let token = context.meta.get_progress_token();
         let progress = if token.is_some() { progress } else { Progress::none() };
-        let call_context = CallContext { progress, cancelled: cancelled.clone() };
+        let (client, retention) = (slot.client, slot.retention.clone());
+        let call_context =
+            CallContext { client, retention, progress, cancelled: cancelled.clone() };
         let tool = truncate(&request.name);
         tracing::info!(tool, "tool call begins");
         let began = std::time::Instant::now();
-        let arguments = request.arguments.unwrap_or_default();
         let call = self.service.call(&slot.caller, &request.name, arguments, call_context);
         let mut sender = ProgressSender { context: &context, token, last_sent: f64::NEG_INFINITY };
         let outcome = {

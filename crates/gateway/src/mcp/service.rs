@@ -6,7 +6,7 @@
 use belljar_model::Caller;
 use serde_json::{Map, Value};
 
-use crate::mcp::context::CallContext;
+use crate::mcp::context::{CallContext, StateLifetime};
 
 /// The implementation of an MCP server. Every result is for one session and can differ between
 /// sessions.
@@ -15,7 +15,15 @@ pub trait Service: Send + Sync + 'static {
     fn about(&self) -> About;
 
     /// Returns the tools that this caller can use.
-    fn tools(&self, caller: &Caller) -> impl Future<Output = Vec<ToolSpec>> + Send;
+    fn tools(
+        &self,
+        caller: &Caller,
+        lifetime: StateLifetime,
+    ) -> impl Future<Output = Vec<ToolSpec>> + Send;
+
+    /// Returns the name of the tool argument with which a request without a session names the state
+    /// that an earlier request has kept. The transport removes this argument.
+    fn state_argument(&self) -> &'static str;
 
     /// Calls a tool. Dropping the future or cancelling `context.cancelled` stops the call.
     fn call(

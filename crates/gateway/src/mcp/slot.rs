@@ -2,6 +2,9 @@
 //!
 //! A session is *busy* while a [`BusyGuard`] of it exists: for a running call, a response in
 //! transmission or an open stream. Only a session without guards becomes idle.
+//!
+//! A request that names no session gets a session of its own, which ends with the request unless the
+//! request keeps it. A later request can use a kept session only if it knows its id.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +14,7 @@ use belljar_model::caller::{Caller, SessionId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::mcp::context::StateRetention;
 use crate::mcp::session::{NoRandomness, new_session};
 
 /// The limits of one MCP session.
@@ -26,6 +30,10 @@ pub(crate) struct SessionSlot {
     pub(crate) id: SessionId,
     /// The owner of the session, together with the session id.
     pub(crate) caller: Caller,
+    /// The number of the client, which is the index of its token.
+    pub(crate) client: usize,
+    /// Decides whether the session outlives the request that created it.
+    pub(crate) retention: StateRetention,
     /// The token that cancels every call of the session.
     pub(crate) ending: CancellationToken,
     calls: Arc<Semaphore>,
@@ -39,15 +47,40 @@ impl SessionSlot {
     /// Creates a new MCP session for `owner`.
     pub(crate) fn new(
         owner: &Caller,
+        client: usize,
         limits_per_session: SessionLimits,
+    ) -> Result<Arc<Self>, NoRandomness> {
+        let calls = Arc::new(Semaphore::new(limits_per_session.calls));
+        let streams = limits_per_session.streams;
+        Self::create(owner, client, StateRetention::for_session(), calls, streams)
+    }
+
+    /// Creates the session of one request. `calls` limits the running calls of all such sessions of
+    /// the client together.
+    pub(crate) fn for_request(
+        owner: &Caller,
+        client: usize,
+        calls: &Arc<Semaphore>,
+    ) -> Result<Arc<Self>, NoRandomness> {
+        Self::create(owner, client, StateRetention::for_request(), Arc::clone(calls), 0)
+    }
+
+    fn create(
+        owner: &Caller,
+        client: usize,
+        retention: StateRetention,
+        calls: Arc<Semaphore>,
+        streams: usize,
     ) -> Result<Arc<Self>, NoRandomness> {
         let id = new_session()?;
         Ok(Arc::new(Self {
             id,
             caller: Caller { session: Some(id), ..owner.clone() },
+            client,
+            retention,
             ending: CancellationToken::new(),
-            calls: Arc::new(Semaphore::new(limits_per_session.calls)),
-            streams: Arc::new(Semaphore::new(limits_per_session.streams)),
+            calls,
+            streams: Arc::new(Semaphore::new(streams)),
             busy: AtomicUsize::new(0),
             free: Notify::new(),
             last_active: Mutex::new(Instant::now()),
@@ -110,4 +143,22 @@ impl Drop for BusyGuard {
             self.slot.free.notify_waiters();
         }
     }
+}
+
+/// The session of an HTTP request, as the handler of the request gets it.
+#[derive(Clone)]
+pub(crate) struct RequestSession {
+    pub(crate) slot: Arc<SessionSlot>,
+    /// The sessions that other requests without a session have kept; `None` if the request names its
+    /// session itself.
+    pub(crate) kept: Option<Arc<dyn KeptSessions>>,
+    /// Keeps the session of a request alive until its handler has ended.
+    #[expect(dead_code, reason = "held until drop, which marks the session as idle")]
+    pub(crate) busy: Option<Arc<BusyGuard>>,
+}
+
+/// Finds the sessions that requests without a session have kept.
+pub(crate) trait KeptSessions: Send + Sync {
+    /// Returns the kept session with this id and a guard, so that it does not expire during a request.
+    fn find_kept(&self, id: &str) -> Option<(Arc<SessionSlot>, BusyGuard)>;
 }

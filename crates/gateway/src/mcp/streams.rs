@@ -46,7 +46,7 @@ pub async fn streams<S: Service>(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServeError> {
-    let slot = SessionSlot::new(owner, LIMITS).map_err(ServeError::Session)?;
+    let slot = SessionSlot::new(owner, 0, LIMITS).map_err(ServeError::Session)?;
     let (answers, to_write) = mpsc::channel(QUEUE_LENGTH);
     let (messages, to_handle) = mpsc::channel(QUEUE_LENGTH);
     let writer = tokio::spawn(write(output, to_write));

@@ -19,8 +19,8 @@ use super::arguments::{
     SearchTools, UpdateSkill, invalid, read, seconds,
 };
 use super::service::McpService;
-use super::{instructions, resources};
-use crate::mcp::context::CallContext;
+use super::{instructions, resources, specs};
+use crate::mcp::context::{CallContext, StateLifetime};
 use crate::mcp::service::{CallError, CallOutcome};
 
 /// The maximum number of results of a search without `limit`.
@@ -44,6 +44,9 @@ impl McpService {
             "edit_file" => self.file(caller, FileTool::Edit(read(arguments)?), context).await,
             "glob" => self.file(caller, FileTool::Glob(read(arguments)?), context).await,
             "grep" => self.file(caller, FileTool::Grep(read(arguments)?), context).await,
+            specs::OPEN_WORKSPACE => {
+                read(arguments).and_then(|NoArguments {}| open_workspace(caller, context))
+            }
             "list_apis" => read(arguments).and_then(|NoArguments {}| self.list_apis()),
             "describe_api" => self.describe_api(&read(arguments)?),
             "get_instructions" => read(arguments)
@@ -124,9 +127,10 @@ impl McpService {
         work: Work,
         context: &CallContext,
     ) -> Result<ProgramReport, CallError> {
-        let room = self.room(caller)?;
+        let call_room = self.room_for_call(caller, context)?;
+        let room = &call_room.room;
         let mut listener = ProgressListener { context };
-        let answer = self.programs.run(&room, work, &mut listener, &context.cancelled).await;
+        let answer = self.programs.run(room, work, &mut listener, &context.cancelled).await;
         let answer = answer.map_err(|error| match error {
             RunError::Usage(message) => CallError::InvalidArguments(message),
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
@@ -198,6 +202,16 @@ impl McpService {
             declarations
         }))
     }
+}
+
+/// Keeps the workspace of a call for later calls that name it.
+fn open_workspace(caller: &Caller, context: &CallContext) -> Result<CallOutcome, CallError> {
+    if context.retention.lifetime() == StateLifetime::Session {
+        return Err(invalid("this workspace is open already; calls without `workspace` open one"));
+    }
+    let id = caller.session.ok_or_else(|| CallError::Internal("no session".to_owned()))?;
+    context.retention.keep();
+    Ok(structured(json!({ specs::WORKSPACE: id.to_string() })))
 }
 
 /// Reports the progress of a running program to its client.

@@ -1,5 +1,7 @@
-//! The MCP service: one workspace per session; all sessions share the configuration, skills and
+//! The MCP service: one workspace per session, or per call of a client without sessions. All share the configuration, skills and
 //! tool servers.
+//!
+//! **Invariant:** a call finds a workspace and results only by the id of their session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::{instructions, resources, specs};
-use crate::mcp::context::CallContext;
+use crate::mcp::context::{CallContext, StateLifetime};
 use crate::mcp::service::{
     About, CallError, CallOutcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
     ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
@@ -46,6 +48,24 @@ impl McpService {
         Ok(room)
     }
 
+    /// Returns the program session for one call. A call without a session gets a new one, which no
+    /// other call can use.
+    pub(super) fn room_for_call(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+    ) -> Result<CallRoom<'_>, CallError> {
+        let of_session = context.retention.lifetime() == StateLifetime::Session;
+        let room = match of_session {
+            true => self.room(caller)?,
+            false => {
+                let room = self.programs.new_session_for_one_call(caller);
+                room.map_err(|error| CallError::Internal(format!("{error:#}")))?
+            }
+        };
+        Ok(CallRoom { room, service: (!of_session).then_some(self) })
+    }
+
     /// Returns the program session of a caller, if it exists.
     pub(super) fn known(&self, caller: &Caller) -> Option<Arc<ProgramSession>> {
         let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,6 +92,22 @@ impl McpService {
     }
 }
 
+/// The program session of one call.
+#[derive(Debug)]
+pub(super) struct CallRoom<'a> {
+    pub(super) room: Arc<ProgramSession>,
+    /// The service that removes the session after the call; `None` if other calls use it.
+    service: Option<&'a McpService>,
+}
+
+impl Drop for CallRoom<'_> {
+    fn drop(&mut self) {
+        if let Some(service) = self.service {
+            service.leave(Arc::clone(&self.room));
+        }
+    }
+}
+
 impl Service for McpService {
     fn about(&self) -> About {
         About {
@@ -81,12 +117,19 @@ impl Service for McpService {
         }
     }
 
-    async fn tools(&self, caller: &Caller) -> Vec<ToolSpec> {
-        // A client that lists the tools will call one soon.
-        if let Ok(room) = self.room(caller) {
+    async fn tools(&self, caller: &Caller, lifetime: StateLifetime) -> Vec<ToolSpec> {
+        // A client that lists the tools will call one soon. A client without a session will call it
+        // in another workspace.
+        if lifetime == StateLifetime::Session
+            && let Ok(room) = self.room(caller)
+        {
             self.programs.warm(&room);
         }
-        specs::all(&self.programs)
+        specs::all(&self.programs, lifetime)
+    }
+
+    fn state_argument(&self) -> &'static str {
+        specs::WORKSPACE
     }
 
     async fn call(

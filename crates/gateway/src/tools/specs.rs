@@ -4,10 +4,49 @@ use belljar_engine::programs::{Language, Programs};
 use serde_json::{Map, Value, json};
 
 use super::schema::{self, object};
+use crate::mcp::context::StateLifetime;
 use crate::mcp::service::{Annotations, ToolSpec};
 
-/// Returns the definitions of all tools, in the order in which a model should read them.
-pub(super) fn all(programs: &Programs) -> Vec<ToolSpec> {
+/// The argument with which a client without sessions names an open workspace.
+pub(super) const WORKSPACE: &str = "workspace";
+
+/// The tool that opens a workspace for a client without sessions.
+pub(super) const OPEN_WORKSPACE: &str = "open_workspace";
+
+/// The tools that work in a workspace.
+const IN_WORKSPACE: [&str; 8] = [
+    "execute_code",
+    "run_skill",
+    "run_command",
+    "read_file",
+    "write_file",
+    "edit_file",
+    "glob",
+    "grep",
+];
+
+/// Returns the definitions of all tools, in the order in which a model should read them. A client
+/// without sessions also gets a tool that opens a workspace.
+pub(super) fn all(programs: &Programs, lifetime: StateLifetime) -> Vec<ToolSpec> {
+    let mut tools = common(programs);
+    if lifetime == StateLifetime::Session {
+        return tools;
+    }
+    let about = "Result of `open_workspace`. Without it, the call has an empty workspace that is removed after the call";
+    for tool in tools.iter_mut().filter(|tool| IN_WORKSPACE.contains(&tool.name.as_str())) {
+        let properties = tool.input_schema.get_mut("properties").and_then(Value::as_object_mut);
+        properties.into_iter().for_each(|it| drop(it.insert(WORKSPACE.to_owned(), text(about))));
+    }
+    let open = list_tool(
+        OPEN_WORKSPACE,
+        "Open a workspace that is kept between calls. Pass the result as `workspace` to later calls, which then share the files in /workspace. It is removed after 30 minutes without a call. Whoever knows the result can use the workspace, so do not publish it.",
+        json!({ WORKSPACE: text("The id of the workspace") }),
+    );
+    tools.insert(1, ToolSpec { annotations: CHANGES, ..open });
+    tools
+}
+
+fn common(programs: &Programs) -> Vec<ToolSpec> {
     vec![
         execute_code(programs),
         tool(

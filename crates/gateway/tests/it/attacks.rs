@@ -6,7 +6,7 @@ use std::time::Duration;
 use belljar_gateway::{HttpOptions, Tokens};
 use belljar_model::Caller;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -252,6 +252,79 @@ async fn f08_another_token_cannot_cancel_a_call_by_its_number() {
     assert_eq!(ask.token(&web.tokens[1]).send().await.status, 404);
     web.demo.open.send_replace(true);
     assert_eq!(TestResponse::whole(held).await.text(), "waited");
+}
+
+#[tokio::test]
+async fn f08_requests_without_a_session_share_no_state() {
+    let mut web = TestServer::start().await;
+    let ask = |tool: &str, arguments: Value| {
+        web.stateless("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    };
+    let whoami = ask("whoami", json!({}));
+    let (first, second) = (whoami.send().await.text(), whoami.send().await.text());
+    assert_ne!(first, second);
+    // The state of an ended request cannot be named, not even with its id.
+    for id in [first.as_str(), second.as_str(), "", "00000000000000000000000000000000"] {
+        let refused = ask("whoami", json!({ "state": id })).send().await.rpc();
+        assert_eq!(refused["result"]["isError"], true, "{refused}");
+        assert!(refused.to_string().contains("`state` is unknown"), "{refused}");
+    }
+
+    // The control: a request that keeps its state gets an id, and only this id finds the state.
+    let kept = ask("keep", json!({})).send().await.text();
+    let own = ask("whoami", json!({ "state": kept }));
+    assert_eq!(own.send().await.text(), kept);
+    assert_eq!(own.send().await.text(), kept);
+    assert_ne!(whoami.send().await.text(), kept);
+    let mut stolen = own.clone();
+    let refused = stolen.token(&web.tokens[1]).send().await.rpc();
+    assert_eq!(refused["result"]["isError"], true, "another token: {refused}");
+    assert_eq!(web.in_session(&kept, &call(2, "whoami")).send().await.status, 404);
+    // The control: the calls of a session share its state.
+    let session = web.session(&web.tokens[0]).await;
+    for id in 2..4 {
+        assert_eq!(web.in_session(&session, &call(id, "whoami")).send().await.text(), session);
+    }
+    // The service is told that the requests have ended, so that it can remove their state.
+    let mut closed = BTreeSet::from([format!("closed {first}"), format!("closed {second}")]);
+    while !closed.is_empty() {
+        closed.remove(&web.events.recv().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn f14_kept_state_of_requests_without_a_session_is_limited_per_token() {
+    let web = TestServer::with(|options| options.limits.sessions = 2).await;
+    let keep = web.stateless("tools/call", &json!({ "name": "keep", "arguments": {} }));
+    let is_known = async |id: &str| {
+        let arguments = json!({ "state": id });
+        let ask = json!({ "name": "whoami", "arguments": arguments });
+        let answer = web.stateless("tools/call", &ask).send().await;
+        answer.rpc()["result"]["isError"] != true
+    };
+    let first = keep.send().await.text();
+    let second = keep.send().await.text();
+    assert!(is_known(&first).await && is_known(&second).await, "control: two are within the limit");
+    let third = keep.send().await.text();
+    // The state ends after the response was sent.
+    while is_known(&first).await && is_known(&second).await {}
+    assert!(is_known(&third).await);
+}
+
+#[tokio::test]
+async fn f14_running_calls_without_a_session_are_limited_per_token() {
+    let mut web = TestServer::with(|options| options.limits.calls = 1).await;
+    let wait = web.stateless("tools/call", &json!({ "name": "wait", "arguments": {} }));
+    let held = wait.open().await;
+    while !web.events.recv().await.unwrap().ends_with("wait") {}
+    let refused = wait.send().await.rpc();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("too many calls"), "{refused}");
+    let mut other = wait.clone();
+    let other = other.token(&web.tokens[1]).open().await;
+    while !web.events.recv().await.unwrap().ends_with("wait") {}
+    web.demo.open.send_replace(true);
+    assert_eq!(TestResponse::whole(held).await.text(), "waited");
+    assert_eq!(TestResponse::whole(other).await.text(), "waited");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use belljar_gateway::{
     About, Annotations, CallContext, CallError, CallOutcome, PromptArgument, PromptError,
     PromptSpec, PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec,
-    Service, ToolSpec,
+    Service, StateLifetime, ToolSpec,
 };
 use belljar_model::caller::{Caller, SessionId};
 use serde_json::{Map, Value, json};
@@ -60,7 +60,11 @@ impl Service for DemoService {
         About { name, version: "1.2.3".to_owned(), instructions: "Call echo.".to_owned() }
     }
 
-    async fn tools(&self, _caller: &Caller) -> Vec<ToolSpec> {
+    fn state_argument(&self) -> &'static str {
+        "state"
+    }
+
+    async fn tools(&self, _caller: &Caller, _lifetime: StateLifetime) -> Vec<ToolSpec> {
         let text = json!({
             "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"],
         });
@@ -68,6 +72,7 @@ impl Service for DemoService {
         vec![
             tool("echo", text.clone(), Some(text)),
             tool("whoami", nothing.clone(), None),
+            tool("keep", nothing.clone(), None),
             tool("wait", nothing.clone(), None),
             tool("count", nothing.clone(), None),
             tool("fail", nothing.clone(), None),
@@ -93,6 +98,10 @@ impl Service for DemoService {
                 Ok(CallOutcome { structured: Some(json!({ "text": text })), ..outcome(text) })
             }
             "whoami" => Ok(outcome(&session(caller).to_string())),
+            "keep" => {
+                context.retention.keep();
+                Ok(outcome(&session(caller).to_string()))
+            }
             "wait" => {
                 let mut open = self.open.subscribe();
                 tokio::select! {

@@ -64,7 +64,7 @@ async fn a_client_of_any_supported_revision_is_served_on_streams() {
         assert_eq!(hello["result"]["instructions"], "Call echo.");
         pipe.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
         let tools = pipe.request(&request(2, "tools/list", &json!({}))).await;
-        assert_eq!(tools["result"]["tools"].as_array().unwrap().len(), 6);
+        assert_eq!(tools["result"]["tools"].as_array().unwrap().len(), 7);
         assert_eq!(tools["result"].get("ttlMs"), None, "{tools}");
         assert_eq!(pipe.request(&request(3, "ping", &json!({}))).await["result"], json!({}));
     }

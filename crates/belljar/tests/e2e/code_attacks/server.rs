@@ -73,6 +73,85 @@ out;
     assert_eq!(session.run("1")["result"], 1, "the server still works");
 }
 
+/// Returns the text and the structured result of a tool call of revision 2026-07-28, which has no
+/// session.
+fn call_without_session(
+    address: std::net::SocketAddr,
+    token: &str,
+    method: &str,
+    params: &serde_json::Value,
+) -> serde_json::Value {
+    use std::io::{Read as _, Write as _};
+    let mut params = params.clone();
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+    let name = params.get("name").or(params.get("uri")).and_then(serde_json::Value::as_str);
+    let name = name.map_or_else(String::new, |name| format!("mcp-name: {name}\r\n"));
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.0\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nmcp-method: {method}\r\n{name}\
+         mcp-protocol-version: 2026-07-28\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let json = answer.split_once("\r\n\r\n").map(|(_, body)| serde_json::from_str(body));
+    json.unwrap().unwrap_or_else(|_| panic!("{answer}"))
+}
+
+#[test]
+fn f08_clients_without_a_session_share_no_workspace_and_no_results() {
+    let lab = lab();
+    let (_live, address, token) = start_http_server(&lab);
+    let call = |tool: &str, arguments: serde_json::Value| {
+        let params = json!({ "name": tool, "arguments": arguments });
+        call_without_session(address, &token, "tools/call", &params)["result"].clone()
+    };
+    let write = |workspace: Option<&str>| {
+        let mut arguments =
+            json!({ "command": "echo of-the-first > /workspace/mark; cat /workspace/mark" });
+        arguments
+            .as_object_mut()
+            .unwrap()
+            .extend(workspace.map(|id| ("workspace".to_owned(), json!(id))));
+        call("run_command", arguments)
+    };
+    let written = write(None);
+    assert_eq!(written["structuredContent"]["stdout"], "of-the-first\n", "control: {written:#}");
+    let opened = call("open_workspace", json!({}));
+    let workspace = opened["structuredContent"]["workspace"].as_str().unwrap().to_owned();
+    let kept = write(Some(&workspace));
+    assert_eq!(kept["structuredContent"]["stdout"], "of-the-first\n", "control: {kept:#}");
+
+    let inspect = "cat /workspace/mark; find / -xdev -name mark 2>/dev/null; true";
+    let seen = call("run_command", json!({ "command": inspect }));
+    assert_eq!(seen["structuredContent"]["stdout"], "", "{seen:#}");
+    for run in [&written, &kept] {
+        let run = run["structuredContent"]["run"].as_str().unwrap();
+        let read = json!({ "uri": format!("run://{run}") });
+        let read = call_without_session(address, &token, "resources/read", &read);
+        assert!(read["result"].is_null(), "{read:#}");
+    }
+    let listed = call_without_session(address, &token, "resources/list", &json!({}));
+    assert!(!listed.to_string().contains("run://"), "{listed:#}");
+
+    // The controls: the id of a workspace finds it, and a session keeps its workspace and results.
+    let seen = call("read_file", json!({ "path": "mark", "workspace": workspace }));
+    assert!(seen.to_string().contains("of-the-first"), "{seen:#}");
+    let session = McpHttp::start(address, &token);
+    let mark = session.run("import fs from 'node:fs'; fs.writeFileSync('/workspace/mark', 'mine')");
+    assert!(mark["run"].is_string(), "{mark:#}");
+    let read = session.run("import fs from 'node:fs'; fs.readFileSync('/workspace/mark', 'utf8')");
+    assert_eq!(read["result"], "mine", "{read:#}");
+    session.end();
+}
+
 #[test]
 fn f16_mcp_file_tools_cannot_access_files_outside_the_box() {
     let lab = lab();
