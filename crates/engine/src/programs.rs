@@ -10,6 +10,7 @@ mod language;
 mod modules;
 mod overlay;
 mod pool;
+mod queue;
 mod report;
 mod session;
 mod task;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use belljar_wire::Stream;
 pub use language::Language;
+pub use queue::ClientId;
 pub use report::ProgramReport;
 pub use session::{ProgramSession, WorkspaceSpec, close_session};
 pub use task::{Program, Work};
@@ -41,8 +43,10 @@ use crate::tool_servers::Servers;
 use connection::{BoxError, ReadyBox};
 use follow::follow;
 use pool::BoxBuilder;
+use queue::ProgramSlots;
 
-/// The maximum number of programs that run at once. Further programs wait in a queue.
+/// The maximum number of programs that run at once. Further programs wait in a queue that clients share
+/// fairly.
 const MAX_PROGRAMS: usize = 32;
 
 /// Runs the programs of all callers of a server.
@@ -61,7 +65,7 @@ pub struct Programs {
     worker: Arc<std::os::fd::OwnedFd>,
     pub skills: Skills,
     pub servers: Arc<Servers>,
-    slots: Arc<tokio::sync::Semaphore>,
+    slots: Arc<ProgramSlots>,
 }
 
 /// The configuration as it was last read from its files.
@@ -138,7 +142,7 @@ impl Programs {
         let (operator, sources) = state.load_config(None)?;
         let servers = Arc::new(Servers::new(&state, (&operator, &sources), &base_dir)?);
         let worker = Arc::new(worker_program().kind(ErrorKind::Broken)?);
-        let slots = Arc::new(tokio::sync::Semaphore::new(MAX_PROGRAMS));
+        let slots = ProgramSlots::new(MAX_PROGRAMS);
         Ok(Self {
             state,
             base_dir,
@@ -193,16 +197,23 @@ impl Programs {
         Ok(Arc::clone(&loaded.config))
     }
 
+    /// Sets the number of clients that share the program slots. Each of them can start at least one
+    /// program while others use all other slots.
+    pub fn expect_clients(&self, clients: usize) {
+        self.slots.expect_clients(clients);
+    }
+
     /// Starts to build boxes for the next calls of a session.
     pub fn warm(&self, session: &Arc<ProgramSession>) {
         self.builder().refill(session);
     }
 
-    /// Runs one program in a new box of a session, and returns its outcome.
+    /// Runs one program of `client` in a new box of a session, and returns its outcome.
     pub async fn run(
         &self,
         session: &Arc<ProgramSession>,
         work: Work,
+        client: ClientId,
         listener: &mut dyn Listener,
         cancelled: &CancellationToken,
     ) -> Result<ProgramOutcome, RunError> {
@@ -210,10 +221,11 @@ impl Programs {
         let apis = work.apis.clone();
         let task = self.task(&config, work).await?;
         let waiting = async {
-            let slot = self.slots.acquire().await;
-            (slot, session.lock_workspace().await)
+            // The slot comes last, so that calls that wait for their workspace take no slot.
+            let workspace_lock = session.lock_workspace().await;
+            (workspace_lock, self.slots.acquire(client).await)
         };
-        let (_slot, workspace_lock) = tokio::select! {
+        let (workspace_lock, _slot) = tokio::select! {
             waited = waiting => waited,
             () = cancelled.cancelled() => return Err(RunError::Usage("cancelled".to_owned())),
         };

@@ -1,9 +1,10 @@
 //! The HTTP server: accepts connections and limits their number and duration.
 //!
 //! A server that other machines can reach must use TLS, because clients send tokens. Only HTTP/1.1
-//! is served: every client supports it, and attacks on HTTP/2 do not apply. A permit is acquired
-//! before a connection is accepted, so a flood of connections waits in the kernel.
+//! is served: every client supports it, and attacks on HTTP/2 do not apply. If there are too many
+//! connections, a new one takes the place of one that has sent no token or is idle.
 
+mod connections;
 mod gate;
 mod names;
 mod response;
@@ -20,7 +21,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,7 @@ use crate::auth::token::Tokens;
 use crate::error::ServeError;
 use crate::mcp::service::Service;
 use crate::tls::TlsFiles;
+use connections::{Connection, Connections};
 use gate::{Gate, GateResult};
 
 /// The maximum number of headers of a request, more than any client sends.
@@ -79,7 +80,9 @@ pub struct Limits {
     pub calls: usize,
     /// The maximum size of a request body in bytes.
     pub body: usize,
-    /// The timeout of a TLS handshake and of a request head, and so of an idle connection.
+    /// The time until a new connection must have sent a request head with a valid token.
+    pub first_token: Duration,
+    /// The timeout of a request head, and so of an idle connection.
     pub head: Duration,
     /// The timeout of reading a request body.
     pub read: Duration,
@@ -95,6 +98,7 @@ impl Default for Limits {
             streams: 4,
             calls: 32,
             body: 4 * 1024 * 1024,
+            first_token: Duration::from_secs(5),
             head: Duration::from_secs(30),
             read: Duration::from_secs(30),
             idle: Duration::from_secs(30 * 60),
@@ -160,38 +164,56 @@ impl<S: Service> Clone for Server<S> {
 
 impl<S: Service> Server<S> {
     async fn accept(&self, listener: &TcpListener, connections: &mut JoinSet<()>) {
-        let permits = Arc::new(Semaphore::new(self.limits.connections));
+        let open = Connections::new(self.limits.connections);
         loop {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            while connections.try_join_next().is_some() {}
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    connections.spawn(self.clone().connection(stream, permit));
+                Ok((stream, peer)) => {
+                    let connection = open.open(peer.ip()).await;
+                    while connections.try_join_next().is_some() {}
+                    connections.spawn(self.clone().connection(stream, connection));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
             }
         }
     }
 
-    async fn connection(self, stream: TcpStream, permit: OwnedSemaphorePermit) {
-        let _permit = permit;
+    /// Serves a connection until it ends, is evicted, or sends no valid token in time.
+    async fn connection(self, stream: TcpStream, connection: Connection) {
+        let no_token = async {
+            tokio::time::sleep(self.limits.first_token).await;
+            if connection.is_authenticated() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = self.handshake_and_serve(stream, &connection) => {}
+            () = connection.evicted.cancelled() => {}
+            () = no_token => {}
+        }
+    }
+
+    async fn handshake_and_serve(&self, stream: TcpStream, connection: &Connection) {
         let Ok(local) = stream.local_addr().as_ref().map(SocketAddr::ip) else { return };
         // Responses are written completely, so delaying packets has no benefit.
         drop(stream.set_nodelay(true));
         match &self.tls {
-            None => self.serve(stream, local).await,
+            None => self.serve(stream, local, connection).await,
             Some(tls) => {
-                let handshake = tokio::time::timeout(self.limits.head, tls.accept(stream));
-                if let Ok(Ok(stream)) = handshake.await {
-                    self.serve(stream, local).await;
+                if let Ok(stream) = tls.accept(stream).await {
+                    self.serve(stream, local, connection).await;
                 }
             }
         }
     }
 
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin, local: IpAddr) {
+    async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        local: IpAddr,
+        client: &Connection,
+    ) {
         let handle = service_fn(|request: http::Request<Incoming>| async move {
-            GateResult::Ok(self.gate.handle(request, local).await)
+            GateResult::Ok(self.gate.handle(request, local, client).await)
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())

@@ -18,8 +18,8 @@ use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::policy::open_workspace;
 use belljar_engine::programs::{
-    Language, Listener, Program, ProgramOutcome, ProgramReport, Programs, RunError, Stream, Work,
-    WorkspaceSpec, close_session,
+    ClientId, Language, Listener, Program, ProgramOutcome, ProgramReport, Programs, RunError,
+    Stream, Work, WorkspaceSpec, close_session,
 };
 use belljar_engine::screen::guard::Guard;
 
@@ -59,7 +59,8 @@ pub(crate) fn execute(
     let answer = runtime.block_on(async {
         let session = programs.new_session()?;
         let mut printer = OutputPrinter::new(is_quiet);
-        let answer = programs.run(&session, work, &mut printer, &cancelled).await;
+        let answer =
+            programs.run(&session, work, ClientId::default(), &mut printer, &cancelled).await;
         programs.servers.stop().await;
         tokio::task::spawn_blocking(move || close_session(session)).await.ok(); // a panic in that task was already reported
         answer

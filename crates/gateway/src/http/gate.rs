@@ -16,6 +16,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
+use super::connections::{Connection, RunningRequest};
 use super::names::AllowedNames;
 use super::response::{
     PrimingEvents, SessionBody, TokenProblem, malformed, refusal, unauthorized, wrong_method,
@@ -89,26 +90,47 @@ impl<S: Service> Gate<S> {
         &self,
         request: Request<B>,
         local: IpAddr,
+        connection: &Connection,
     ) -> Response<SessionBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.check_and_forward(request, local).await.unwrap_or_else(|refused| *refused)
+        let (endpoint, running) = match self.check_client(&request, local, connection) {
+            Ok(checked) => checked,
+            Err(refused) => return *refused,
+        };
+        let answer = self.check_and_forward(request, endpoint).await;
+        let answer = answer.unwrap_or_else(|refused| *refused);
+        answer.map(|body| body.with_request(running))
+    }
+
+    /// Checks everything that identifies the client, and records that its request runs.
+    fn check_client<B>(
+        &self,
+        request: &Request<B>,
+        local: IpAddr,
+        connection: &Connection,
+    ) -> Result<(&TokenEndpoint<S>, RunningRequest), Refused> {
+        self.check_names(request, local)?;
+        check_target(request)?;
+        let (token, endpoint) = self.check_token(request.headers())?;
+        let running = connection.begin(token).ok_or_else(|| {
+            let message = "too many requests of this token are running; wait until one ends";
+            refuse(StatusCode::TOO_MANY_REQUESTS, message)
+        })?;
+        Ok((endpoint, running))
     }
 
     async fn check_and_forward<B>(
         &self,
         request: Request<B>,
-        local: IpAddr,
+        endpoint: &TokenEndpoint<S>,
     ) -> Result<Response<SessionBody>, Refused>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.check_names(&request, local)?;
-        check_target(&request)?;
-        let endpoint = self.check_token(request.headers())?;
         let (mut parts, body) = request.into_parts();
         // No later code needs the token, so it is removed here.
         parts.headers.remove(AUTHORIZATION);
@@ -145,7 +167,7 @@ impl<S: Service> Gate<S> {
         }
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<&TokenEndpoint<S>, Refused> {
+    fn check_token(&self, headers: &HeaderMap) -> Result<(usize, &TokenEndpoint<S>), Refused> {
         let refused = |shown| Box::new(unauthorized(shown));
         let shown = single_header(headers, &AUTHORIZATION)?
             .ok_or_else(|| refused(TokenProblem::Missing))?;
@@ -153,7 +175,7 @@ impl<S: Service> Gate<S> {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
             _ => return Err(refused(TokenProblem::Missing)),
         };
-        let found = self.tokens.find(token).and_then(|at| self.endpoints.get(at));
+        let found = self.tokens.find(token).and_then(|at| Some((at, self.endpoints.get(at)?)));
         found.ok_or_else(|| refused(TokenProblem::Invalid))
     }
 
@@ -295,8 +317,8 @@ impl<S: Service> TokenEndpoint<S> {
 
     fn reserve_session(&self) -> Result<SessionReservation<'_, S>, Refused> {
         self.sessions.reserve().ok_or_else(|| {
-            let message = "this token has too many open sessions; end one with DELETE, or wait \
-                         until an idle one expires";
+            let message = "all sessions of this token are in use; end one with DELETE, or wait \
+                         until one is idle";
             refuse(StatusCode::TOO_MANY_REQUESTS, message)
         })
     }

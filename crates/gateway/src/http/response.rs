@@ -13,6 +13,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
+use super::connections::RunningRequest;
 use crate::mcp::slot::BusyGuard;
 
 /// A response body that keeps its session busy until it is sent or dropped.
@@ -21,6 +22,8 @@ pub(super) struct SessionBody {
     priming: PrimingEvents,
     #[expect(dead_code, reason = "held until drop, which marks the session as idle")]
     busy: Option<BusyGuard>,
+    /// Held until drop, which marks the connection as idle.
+    request: Option<RunningRequest>,
 }
 
 /// How a priming event is sent: an event with an id and a retry time but without a message.
@@ -50,7 +53,13 @@ impl SessionBody {
         priming: PrimingEvents,
         busy: Option<BusyGuard>,
     ) -> Self {
-        Self { body, priming, busy }
+        Self { body, priming, busy, request: None }
+    }
+
+    /// Keeps the connection of the request busy until the body is sent or dropped.
+    pub(super) fn with_request(mut self, request: RunningRequest) -> Self {
+        self.request = Some(request);
+        self
     }
 }
 
@@ -138,7 +147,7 @@ pub(super) fn malformed(error: &Value) -> Response<SessionBody> {
 
 fn full(text: String) -> SessionBody {
     let body = Full::new(Bytes::from(text)).boxed();
-    SessionBody { body, priming: PrimingEvents::WithEmptyData, busy: None }
+    SessionBody { body, priming: PrimingEvents::WithEmptyData, busy: None, request: None }
 }
 
 #[cfg(test)]

@@ -104,12 +104,19 @@ impl<S: Service> Sessions<S> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves space for one more session, or returns `None` if the limit is reached.
-    pub(super) fn reserve(&self) -> Option<SessionReservation<'_, S>> {
+    /// Reserves space for one more session. If the limit is reached, the session that was idle for the
+    /// longest time ends. Returns `None` if all sessions are busy.
+    pub(super) fn reserve(self: &Arc<Self>) -> Option<SessionReservation<'_, S>> {
         let mut table = self.table();
-        let free = table.slots.len() + table.starting < self.max_sessions;
-        table.starting += usize::from(free);
-        free.then(|| SessionReservation(self))
+        if table.slots.len() + table.starting >= self.max_sessions {
+            let id = longest_idle(table.slots.iter().map(|(id, slot)| (id, slot.idle_time())))?;
+            let id = Arc::clone(id);
+            let slot = table.slots.remove(&id);
+            let sessions = Arc::clone(self);
+            self.closing.spawn(async move { sessions.close(&id, slot).await });
+        }
+        table.starting += 1;
+        Some(SessionReservation(self))
     }
 
     /// Returns the session with this id and a guard, so that it does not expire during a request.

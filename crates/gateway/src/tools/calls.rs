@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_engine::file_tools::FileTool;
 use belljar_engine::programs::{
-    Language, Listener, Program, ProgramReport, RunError, Stream, Work,
+    ClientId, Language, Listener, Program, ProgramReport, RunError, Stream, Work,
 };
 use belljar_engine::skills::{
     Author, Dialect, Draft, Saved, SkillInfo, SkillState, VersionState, Wants,
@@ -129,8 +129,9 @@ impl McpService {
     ) -> Result<ProgramReport, CallError> {
         let call_room = self.room_for_call(caller, context)?;
         let room = &call_room.room;
+        let client = ClientId(context.client);
         let mut listener = ProgressListener { context };
-        let answer = self.programs.run(room, work, &mut listener, &context.cancelled).await;
+        let answer = self.programs.run(room, work, client, &mut listener, &context.cancelled).await;
         let answer = answer.map_err(|error| match error {
             RunError::Usage(message) => CallError::InvalidArguments(message),
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),

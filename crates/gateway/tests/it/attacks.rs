@@ -425,31 +425,135 @@ async fn f14_a_slow_request_times_out() {
     control(&web).await;
 }
 
+/// Returns the body of a response on a connection that stays open.
+async fn body_of(stream: &mut TcpStream) -> String {
+    let head = TestResponse::head(stream).await;
+    assert_eq!(head.status, 200, "{head:?}");
+    let mut body = vec![0; head.header("content-length").unwrap().parse().unwrap()];
+    stream.read_exact(&mut body).await.unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+/// Waits until the server closes a connection without a response.
+async fn is_closed_silently(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    // A reset connection is closed as well.
+    drop(stream.read_to_end(&mut rest).await);
+    rest.is_empty()
+}
+
 #[tokio::test]
 async fn f14_a_connection_above_the_limit_waits_until_another_closes() {
-    let web = TestServer::with(|options| options.limits.connections = 2).await;
-    let mut ask = web.stateless("tools/list", &json!({}));
-    ask.set("Connection", "keep-alive");
-    let whole = async |stream: &mut TcpStream| {
-        let head = TestResponse::head(stream).await;
-        assert_eq!(head.status, 200, "{head:?}");
-        let mut body = vec![0; head.header("content-length").unwrap().parse().unwrap()];
-        stream.read_exact(&mut body).await.unwrap();
-    };
-    // Two connections that were answered and stay open.
-    let (mut first, mut second) = (ask.open().await, ask.open().await);
-    whole(&mut first).await;
-    whole(&mut second).await;
-    let mut third = ask.open().await;
-    // The open connections are served while the third one waits.
-    for _ in 0..50 {
-        first.write_all(&ask.bytes()).await.unwrap();
-        whole(&mut first).await;
+    let mut web = TestServer::with(|options| options.limits.connections = 2).await;
+    let wait = web.stateless("tools/call", &json!({ "name": "wait", "arguments": {} }));
+    let mut other = wait.clone();
+    other.token(&web.tokens[1]);
+    // A request runs on each of the two connections.
+    let (first, second) = (wait.open().await, other.open().await);
+    for _ in 0..2 {
+        while !web.events.recv().await.unwrap().ends_with("wait") {}
     }
-    let silent = third.try_read(&mut [0]);
-    assert!(silent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+    let mut third = web.stateless("tools/list", &json!({}));
+    let mut third = third.token(&web.tokens[1]).open().await;
     drop(second);
-    whole(&mut third).await;
+    while !web.events.recv().await.unwrap().starts_with("cancelled") {}
+    assert_eq!(TestResponse::head(&mut third).await.status, 200);
+    web.demo.open.send_replace(true);
+    assert_eq!(TestResponse::whole(first).await.text(), "waited", "a busy connection is kept");
+}
+
+#[tokio::test]
+async fn f14_silent_connections_do_not_keep_a_client_with_a_token_out() {
+    let hour = Duration::from_secs(3600);
+    let web = TestServer::with(|options| {
+        options.limits.connections = 8;
+        // No timeout helps: only the eviction of silent connections does.
+        options.limits.first_token = hour;
+        options.limits.head = hour;
+    })
+    .await;
+    let mut list = web.stateless("tools/list", &json!({}));
+    list.set("Connection", "keep-alive");
+    let mut client = list.open().await;
+    body_of(&mut client).await;
+    let mut silent = Vec::new();
+    for number in 0..40 {
+        let mut stream = TcpStream::connect(web.addr).await.unwrap();
+        if number % 2 == 0 {
+            drop(stream.write_all(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n").await);
+        }
+        silent.push(stream);
+    }
+    // A new client is served at once, and the connection of the first one is still open.
+    control(&web).await;
+    client.write_all(&list.bytes()).await.unwrap();
+    body_of(&mut client).await;
+    assert!(is_closed_silently(&mut silent[0]).await, "the oldest silent connection is closed");
+}
+
+#[tokio::test]
+async fn f14_a_connection_without_a_valid_token_is_closed_early() {
+    let web = TestServer::with(|options| {
+        options.limits.first_token = Duration::from_millis(300);
+        options.limits.head = Duration::from_secs(3600);
+    })
+    .await;
+    let mut list = web.stateless("tools/list", &json!({}));
+    list.set("Connection", "keep-alive");
+    let mut client = list.open().await;
+    body_of(&mut client).await;
+    let mut silent = TcpStream::connect(web.addr).await.unwrap();
+    let mut wrong = list.clone();
+    let mut wrong = wrong.token(&belljar_gateway::Token::generate().unwrap()).open().await;
+    assert_eq!(TestResponse::head(&mut wrong).await.status, 401);
+    assert!(is_closed_silently(&mut silent).await);
+    let mut rest = Vec::new();
+    drop(wrong.read_to_end(&mut rest).await);
+    // The control: a connection with a valid token stays open beyond that time.
+    client.write_all(&list.bytes()).await.unwrap();
+    body_of(&mut client).await;
+}
+
+#[tokio::test]
+async fn f14_running_requests_of_one_token_do_not_keep_another_token_out() {
+    let mut web = TestServer::with(|options| {
+        options.limits.connections = 8;
+        options.limits.calls = 100;
+    })
+    .await;
+    let wait = web.stateless("tools/call", &json!({ "name": "wait", "arguments": {} }));
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(wait.open().await);
+        while !web.events.recv().await.unwrap().ends_with("wait") {}
+    }
+    let refused = wait.send().await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    let mut other = web.stateless("tools/list", &json!({}));
+    assert_eq!(other.token(&web.tokens[1]).send().await.status, 200);
+    web.demo.open.send_replace(true);
+    for stream in held {
+        assert_eq!(TestResponse::whole(stream).await.text(), "waited");
+    }
+    assert_eq!(wait.send().await.text(), "waited", "control: an ended request makes room");
+}
+
+#[tokio::test]
+async fn f14_a_new_session_ends_the_longest_idle_session_of_its_token() {
+    let mut web = TestServer::with(|options| options.limits.sessions = 2).await;
+    let other = web.session(&web.tokens[1]).await;
+    let (first, second) = (web.session(&web.tokens[0]).await, web.session(&web.tokens[0]).await);
+    let is_open = async |web: &TestServer, id: &str| {
+        web.in_session(id, &call(2, "whoami")).send().await.status == 200
+    };
+    // The first session is used later than the second one.
+    assert!(is_open(&web, &first).await);
+    let third = web.session(&web.tokens[0]).await;
+    while web.events.recv().await.unwrap() != format!("closed {second}") {}
+    assert!(!is_open(&web, &second).await);
+    assert!(is_open(&web, &first).await && is_open(&web, &third).await);
+    let mut ask = web.in_session(&other, &call(2, "whoami"));
+    assert_eq!(ask.token(&web.tokens[1]).send().await.text(), other, "the control: another token");
 }
 
 #[tokio::test]
@@ -461,6 +565,16 @@ async fn f14_sessions_streams_and_calls_of_one_token_are_limited() {
     })
     .await;
     let (first, second) = (web.session(&web.tokens[0]).await, web.session(&web.tokens[0]).await);
+    // Sessions with an open stream are busy, so none of them ends for a new one.
+    let stream_of = |id: &str| {
+        let mut stream = web.ask("GET", "");
+        stream.set("Mcp-Session-Id", id);
+        stream
+    };
+    let (mut busy, mut also_busy) =
+        (stream_of(&first).open().await, stream_of(&second).open().await);
+    assert_eq!(TestResponse::head(&mut busy).await.status, 200);
+    assert_eq!(TestResponse::head(&mut also_busy).await.status, 200);
     let third = web.post(&initialize("2025-11-25")).send().await;
     assert_eq!(third.status, 429);
     assert!(third.body.contains("DELETE"), "{third:?}");
@@ -469,11 +583,17 @@ async fn f14_sessions_streams_and_calls_of_one_token_are_limited() {
     let mut gone = web.ask("DELETE", "");
     assert_eq!(gone.set("Mcp-Session-Id", &second).send().await.status, 204);
     web.session(&web.tokens[0]).await;
+    drop(busy);
 
     let mut stream = web.ask("GET", "");
     stream.set("Mcp-Session-Id", &first);
-    let mut open = stream.open().await;
-    assert_eq!(TestResponse::head(&mut open).await.status, 200);
+    // The server notices the closed stream after a while.
+    let open = loop {
+        let mut open = stream.open().await;
+        if TestResponse::head(&mut open).await.status == 200 {
+            break open;
+        }
+    };
     assert_eq!(stream.send().await.status, 429);
     drop(open);
     loop {

@@ -220,6 +220,7 @@ fn default_limits_of_the_http_server_equal_the_documented_ones() {
     assert_eq!((limits.connections, limits.sessions), (256, 32));
     assert_eq!((limits.calls, limits.streams, limits.body), (32, 4, 4 << 20));
     assert_eq!((limits.head.as_secs(), limits.read.as_secs()), (30, 30));
+    assert_eq!(limits.first_token.as_secs(), 5);
     assert_eq!(limits.idle.as_secs(), 30 * 60);
 }
 

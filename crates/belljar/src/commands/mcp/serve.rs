@@ -35,7 +35,7 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     let served = runtime.block_on(async {
         let serving = async {
             match args.http {
-                Some(_) => http(args, &service, scope.caller(), &stop).await,
+                Some(_) => http(args, &service, &programs, scope.caller(), &stop).await,
                 None => Ok(belljar_gateway::stdio(Arc::clone(&service), scope.caller()).await?),
             }
         };
@@ -64,6 +64,7 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
 async fn http(
     args: &ServeArgs,
     service: &Arc<McpService>,
+    programs: &Programs,
     owner: &Caller,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -91,6 +92,7 @@ async fn http(
         }
         None => print::note(&format!("clients must send the token from {}", file.display())),
     }
+    programs.expect_clients(tokens.len());
     let mut options = HttpOptions::new(tokens, owner.clone());
     options.hosts.clone_from(&args.allow_host);
     options.origins.clone_from(&args.allow_origin);
