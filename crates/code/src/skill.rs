@@ -1,10 +1,12 @@
 //! Skills: programs that models saved for reuse, by name and version.
 //!
 //! A version is named by the hash of its content. The hosts, secrets and paths that a skill requests
-//! are part of this content. A version becomes active at once if it requests no more than an operator
-//! approved for its name. Otherwise it waits for approval and the old version stays active (F10).
-//! Approvals are stored per name and request, so removing a skill and saving it again gains nothing.
-//! A skill has no permissions of its own: it runs with the permissions of its caller.
+//! are part of this content. A version that a client saves becomes active at once only if it requests
+//! nothing and nothing was approved for its name. Otherwise it waits for approval and the old version
+//! stays active (F10). Approvals are stored per name and request, so removing a skill and saving it again
+//! gains nothing. A skill has no permissions of its own: it runs with the permissions of its caller.
+//!
+//! The client that saved a skill first owns it. Only its owner and the operator can change or remove it.
 
 mod files;
 mod index;
@@ -100,8 +102,19 @@ pub enum Author {
     /// The author is the operator, a person at the terminal. Saving also approves the requests of
     /// the version.
     Operator,
-    /// The author is a client of an MCP server, with its name for the history.
-    Caller(String),
+    /// The author is a client of an MCP server. `client` owns the skills that it saves; `session` is
+    /// noted in the history.
+    Caller { client: String, session: String },
+}
+
+impl Author {
+    /// Returns the owner of the skills that this author saves, or `None` for the operator.
+    fn owner(&self) -> Option<String> {
+        match self {
+            Self::Operator => None,
+            Self::Caller { client, .. } => Some(visible(client)),
+        }
+    }
 }
 
 /// The result of saving a skill version.
@@ -121,10 +134,13 @@ pub enum VersionState {
     },
 }
 
-/// The name and state of a skill.
+/// The name, author and state of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillInfo {
     pub name: SkillName,
+    /// The author of the active version, or of the waiting version if none is active. `None` if it is
+    /// not known.
+    pub author: Option<String>,
     pub state: SkillState,
 }
 
@@ -189,6 +205,10 @@ pub enum SkillError {
         more.join(", ")
     )]
     Waits { name: SkillName, more: Vec<String> },
+    #[error(
+        "skill `{name}` belongs to {owner}; only its owner and the operator can change it; save the code under another name"
+    )]
+    NotOwner { name: SkillName, owner: String },
     #[error("version {version} of skill `{name}` does not wait for approval")]
     NotWaiting { name: SkillName, version: Version },
     #[error("cannot save the skill: it has no code")]
@@ -247,22 +267,36 @@ impl Skills {
         let lock = self.files.shared_lock()?;
         let mut infos = Vec::new();
         for name in lock.names()? {
-            let state = match self.state(&lock, &name) {
-                Ok(state) => state,
+            infos.push(match self.info_of(&lock, &name) {
+                Ok(info) => info,
                 Err(SkillError::NotFound { .. }) => continue,
-                Err(error) => SkillState::Damaged(error.to_string()),
-            };
-            infos.push(SkillInfo { name, state });
+                Err(error) => {
+                    let state = SkillState::Damaged(error.to_string());
+                    SkillInfo { name, author: None, state }
+                }
+            });
         }
         Ok(infos)
     }
 
-    fn state(&self, lock: &StoreLock<'_>, name: &SkillName) -> Result<SkillState, SkillError> {
+    fn info_of(&self, lock: &StoreLock<'_>, name: &SkillName) -> Result<SkillInfo, SkillError> {
         let index = existing_index(lock, name)?;
+        let state = self.state(lock, name, &index)?;
+        let author = index.active.as_ref().or(index.waiting.as_ref());
+        let author = author.and_then(|version| index.author(version)).map(str::to_owned);
+        Ok(SkillInfo { name: name.clone(), author, state })
+    }
+
+    fn state(
+        &self,
+        lock: &StoreLock<'_>,
+        name: &SkillName,
+        index: &Index,
+    ) -> Result<SkillState, SkillError> {
         let waiting = match &index.waiting {
             Some(version) => {
                 let skill = lock.version(name, version)?;
-                let more = index.more(&skill.wants);
+                let more = index.reasons_to_wait(&skill.wants);
                 Some(Waiting { skill, more })
             }
             None => None,
@@ -279,7 +313,7 @@ impl Skills {
     /// Returns the active version of a skill.
     pub fn get(&self, name: &SkillName) -> Result<Skill, SkillError> {
         let lock = self.files.shared_lock()?;
-        match self.state(&lock, name)? {
+        match self.info_of(&lock, name)?.state {
             SkillState::Active { skill, .. } => Ok(skill),
             SkillState::Waiting(Waiting { more, .. }) => {
                 Err(SkillError::Waits { name: name.clone(), more })
@@ -291,7 +325,7 @@ impl Skills {
     /// Returns the state of one skill.
     pub fn info(&self, name: &SkillName) -> Result<SkillInfo, SkillError> {
         let lock = self.files.shared_lock()?;
-        Ok(SkillInfo { name: name.clone(), state: self.state(&lock, name)? })
+        self.info_of(&lock, name)
     }
 
     /// Returns any stored version of a skill, also of a removed one.
@@ -312,7 +346,8 @@ impl Skills {
         }
     }
 
-    /// Stores a version of a skill, and activates it if all its requests are approved.
+    /// Stores a version of a skill, and activates it unless it needs an approval. A client can only
+    /// change skills that it owns.
     pub fn save(&self, name: &SkillName, draft: Draft, by: &Author) -> Result<Saved, SkillError> {
         let skill = Skill::new(name, draft)?;
         let lock = self.files.lock()?;
@@ -324,6 +359,7 @@ impl Skills {
     pub fn edit(&self, name: &SkillName, edits: &[Edit], by: &Author) -> Result<Saved, SkillError> {
         let lock = self.files.lock()?;
         let index = existing_index(&lock, name)?;
+        check_owner(&index, name, by)?;
         let newest = index.waiting.as_ref().or(index.active.as_ref());
         let newest = newest.ok_or(SkillError::NotFound { name: name.clone() })?;
         let old = lock.version(name, newest)?;
@@ -342,10 +378,13 @@ impl Skills {
     fn put(&self, lock: &StoreLock<'_>, skill: &Skill, by: &Author) -> Result<Saved, SkillError> {
         let name = &skill.name;
         let mut index = match lock.index(name)? {
-            Some(index) => index,
+            Some(index) => {
+                check_owner(&index, name, by)?;
+                index
+            }
             None => {
                 lock.make_room(name, MAX_SKILLS)?;
-                Index::default()
+                Index { owner: by.owner(), ..Index::default() }
             }
         };
         if !lock.has_room(MAX_TOTAL)? {
@@ -353,12 +392,14 @@ impl Skills {
         }
         let more = match by {
             Author::Operator => Vec::new(),
-            Author::Caller(_) => index.more(&skill.wants),
+            Author::Caller { .. } => index.reasons_to_wait(&skill.wants),
         };
         let version = lock.put_version(skill)?;
         if more.is_empty() {
             if *by == Author::Operator {
                 index.approve(skill.wants.clone());
+                // The code is the operator's now, so no client can replace it.
+                index.owner = None;
             }
             index.active = Some(version.clone());
             index.waiting = None;
@@ -383,21 +424,22 @@ impl Skills {
         Ok(Saved { version, state })
     }
 
-    /// Removes a skill, but keeps its versions and approvals.
-    pub fn remove(&self, name: &SkillName) -> Result<(), SkillError> {
+    /// Removes a skill, but keeps its versions, approvals and owner.
+    pub fn remove(&self, name: &SkillName, by: &Author) -> Result<(), SkillError> {
         let lock = self.files.lock()?;
         let mut index = existing_index(&lock, name)?;
+        check_owner(&index, name, by)?;
         self.before_change(&SkillChange::Remove { name, is_forgotten: false })?;
         let last = index.active.take().or(index.waiting.take());
         index.waiting = None;
         index.is_removed = true;
         if let Some(version) = last {
-            index.note(&version, "-".to_owned(), Step::Removed);
+            index.note(&version, author_text(by), Step::Removed);
         }
         Ok(lock.put_index(name, &index)?)
     }
 
-    /// Deletes a skill with all its versions and approvals.
+    /// Deletes a skill with all its versions and approvals. Only an operator is allowed to call this.
     pub fn forget(&self, name: &SkillName) -> Result<(), SkillError> {
         let lock = self.files.lock()?;
         if !lock.names()?.contains(name) {
@@ -482,16 +524,34 @@ fn existing_index(lock: &StoreLock<'_>, name: &SkillName) -> Result<Index, Skill
     index.ok_or_else(|| SkillError::NotFound { name: name.clone() })
 }
 
+/// Returns an error if the author is neither the operator nor the owner of the skill.
+fn check_owner(index: &Index, name: &SkillName, by: &Author) -> Result<(), SkillError> {
+    if *by == Author::Operator || index.owner.is_some() && index.owner == by.owner() {
+        return Ok(());
+    }
+    let owner = index.owner.as_ref().map_or_else(operator, |owner| format!("caller {owner}"));
+    Err(SkillError::NotOwner { name: name.clone(), owner })
+}
+
 fn author_text(by: &Author) -> String {
-    const MAX: usize = 64;
     match by {
-        Author::Operator => "operator".to_owned(),
-        Author::Caller(who) => {
-            // The name of a caller must not look like the operator in the history.
-            let who: String = who.chars().filter(|c| c.is_ascii_graphic()).take(MAX).collect();
-            format!("caller {who}").trim_end().to_owned()
+        Author::Operator => operator(),
+        // The first word distinguishes a caller from the operator in the history.
+        Author::Caller { client, session } => {
+            let (client, session) = (visible(client), visible(session));
+            format!("caller {client} {session}").trim_end().to_owned()
         }
     }
+}
+
+fn operator() -> String {
+    "operator".to_owned()
+}
+
+/// Returns the visible characters of a caller's name, up to a maximum length.
+fn visible(name: &str) -> String {
+    const MAX: usize = 64;
+    name.chars().filter(char::is_ascii_graphic).take(MAX).collect()
 }
 
 /// Applies the replacements to the code of a skill, one after the other.

@@ -316,7 +316,7 @@ impl<'a> Approvals<'a> {
             return Ok(());
         }
         let skills = Skills::open(self.state.home()).kind(ErrorKind::Broken)?;
-        for SkillInfo { name, state } in skills.list().kind(ErrorKind::Broken)? {
+        for SkillInfo { name, state, .. } in skills.list().kind(ErrorKind::Broken)? {
             let waiting = match state {
                 SkillState::Active { waiting, .. } => waiting,
                 SkillState::Waiting(waiting) => Some(waiting),
@@ -456,6 +456,7 @@ impl<'a> Approvals<'a> {
                 SkillError::NotRecorded { .. } => ErrorKind::Unrecorded,
                 SkillError::Files(_)
                 | SkillError::NoVersion { .. }
+                | SkillError::NotOwner { .. }
                 | SkillError::Waits { .. }
                 | SkillError::NoCode
                 | SkillError::TooLong { .. }

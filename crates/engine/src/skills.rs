@@ -62,6 +62,7 @@ impl Skills {
         }
     }
 
+    /// Saves a version of a skill. A client can only change skills that it owns.
     pub fn save(&self, name: &SkillName, draft: Draft, by: &Author) -> Result<Saved, EngineError> {
         self.0.save(name, draft, by).map_err(engine_error)
     }
@@ -76,9 +77,9 @@ impl Skills {
         self.0.edit(name, edits, by).map_err(engine_error)
     }
 
-    /// Removes a skill. Its versions and approvals stay on disk.
-    pub fn remove(&self, name: &SkillName) -> Result<(), EngineError> {
-        self.0.remove(name).map_err(engine_error)
+    /// Removes a skill. Its versions, approvals and owner stay on disk.
+    pub fn remove(&self, name: &SkillName, by: &Author) -> Result<(), EngineError> {
+        self.0.remove(name, by).map_err(engine_error)
     }
 
     /// Removes a skill with all its versions and approvals.
@@ -152,6 +153,7 @@ fn engine_error(error: SkillError) -> EngineError {
     let kind = match &error {
         SkillError::NotFound { .. } | SkillError::NoVersion { .. } => ErrorKind::NotFound,
         SkillError::NotWaiting { .. } | SkillError::Waits { .. } => ErrorKind::WrongState,
+        SkillError::NotOwner { .. } => ErrorKind::Refused,
         SkillError::Damaged { .. } => ErrorKind::Damaged,
         SkillError::NotRecorded { .. } => ErrorKind::Unrecorded,
         SkillError::Files(_) => ErrorKind::Broken,

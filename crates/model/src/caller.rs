@@ -17,12 +17,17 @@ pub struct Caller {
     pub tenant: TenantId,
     /// The session of the caller; `None` on a command line, which has no sessions.
     pub session: Option<SessionId>,
+    /// The client that the server authenticated, such as the holder of a token; `None` on a command line
+    /// and on standard streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientId>,
 }
 
 impl Caller {
     /// Returns the caller for a user of this machine, with the tenant `local`.
     pub fn local(uid: u32) -> Self {
-        Self { principal: Principal::user(uid), tenant: TenantId::local(), session: None }
+        let (principal, tenant) = (Principal::user(uid), TenantId::local());
+        Self { principal, tenant, session: None, client: None }
     }
 }
 
@@ -212,7 +217,45 @@ impl fmt::Display for SessionId {
     }
 }
 
-by_text!(Principal, TenantId, SessionId);
+/// The id of a client that has its own token. All sessions of the client have the same id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(String);
+
+/// The reason why a text is not a valid client id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("invalid client id; use 1 to {MAX_CLIENT} characters of a-z, 0-9 and `-`")]
+pub struct ClientIdError;
+
+const MAX_CLIENT: usize = 64;
+
+impl ClientId {
+    /// Creates the id of the holder of a token from a digest of the token.
+    pub fn of_token(digest: [u8; 8]) -> Self {
+        Self(format!("token-{:016x}", u64::from_be_bytes(digest)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ClientId {
+    type Err = ClientIdError;
+
+    fn from_str(text: &str) -> Result<Self, ClientIdError> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let fits = (1..=MAX_CLIENT).contains(&text.len());
+        if fits && text.bytes().all(plain) { Ok(Self(text.to_owned())) } else { Err(ClientIdError) }
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+by_text!(Principal, TenantId, SessionId, ClientId);
 
 #[cfg(test)]
 mod tests {
@@ -253,6 +296,16 @@ mod tests {
             assert_eq!(text.parse::<TenantId>(), Err(TenantIdError), "{text}");
         }
         assert!(TenantId::default().is_local());
+    }
+
+    #[test]
+    fn client_id_survives_a_round_trip_through_its_text() {
+        let id = ClientId::of_token([1, 2, 3, 4, 5, 6, 7, 0xff]);
+        assert_eq!(id.to_string(), "token-01020304050607ff");
+        assert_eq!(id.as_str().parse(), Ok(id));
+        for text in ["", "A", "a b", "a\n", "\u{e9}", &"a".repeat(65)] {
+            assert_eq!(text.parse::<ClientId>(), Err(ClientIdError), "{text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod native;
 mod output;
 mod secrets;
 mod server;
+mod skills;
 
 use std::path::PathBuf;
 

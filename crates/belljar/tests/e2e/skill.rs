@@ -33,7 +33,8 @@ fn events(lab: &Lab, kind: &str) -> Vec<Value> {
 /// Saves a skill in the name of a model, without an MCP server.
 fn save_as_model(lab: &Lab, name: &str, draft: Draft) {
     let skills = Skills::open(&lab.state()).unwrap();
-    skills.save(&name.parse().unwrap(), draft, &Author::Caller("test".to_owned())).unwrap();
+    let author = Author::Caller { client: "test".to_owned(), session: String::new() };
+    skills.save(&name.parse().unwrap(), draft, &author).unwrap();
 }
 
 /// Returns a skill in TypeScript that declares its hosts only in its code.

@@ -15,6 +15,10 @@ pub(super) struct Index {
     pub(super) active: Option<Version>,
     pub(super) waiting: Option<Version>,
     pub(super) is_removed: bool,
+    /// The client that owns the skill. `None` if the operator owns it, or if it was saved before skills had
+    /// owners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
     /// The approved requests of the skill, one entry per approved version. They are not merged,
     /// because two separate approvals do not approve both requests in one version.
     pub(super) approved: Vec<Wants>,
@@ -30,7 +34,28 @@ pub(super) struct Event {
     pub(super) step: Step,
 }
 
+/// The reason to wait of a version that requests nothing new, in a skill with approved requests.
+const REPLACES: &str = "to replace approved code";
+
 impl Index {
+    /// Returns the reasons why a version of a client must be approved before it becomes active, as text.
+    ///
+    /// An approval is for the code that was shown to the operator. So other code of a skill with an
+    /// approval waits even if it requests less.
+    pub(super) fn reasons_to_wait(&self, wants: &Wants) -> Vec<String> {
+        let more = self.more(wants);
+        if more.is_empty() && !self.approved.is_empty() {
+            return vec![REPLACES.to_owned()];
+        }
+        more
+    }
+
+    /// Returns the author that saved this version last.
+    pub(super) fn author(&self, version: &Version) -> Option<&str> {
+        let is_save = |event: &&Event| event.step == Step::Saved && event.version == *version;
+        self.history.iter().rev().find(is_save).map(|event| event.by.as_str())
+    }
+
     /// Returns the requests of a skill that the closest approval does not cover, as text.
     pub(super) fn more(&self, wants: &Wants) -> Vec<String> {
         let not_granted = |approved: &Wants| wants.not_granted(&Granted::from(approved));

@@ -7,7 +7,12 @@ use tempfile::TempDir;
 use super::*;
 
 fn model() -> Author {
-    Author::Caller("mcp".to_owned())
+    client("mcp")
+}
+
+/// Returns the author for a client with this name.
+fn client(name: &str) -> Author {
+    Author::Caller { client: name.to_owned(), session: String::new() }
 }
 
 fn name(text: &str) -> SkillName {
@@ -37,6 +42,13 @@ fn store() -> (TempDir, Skills) {
     let home = tempfile::tempdir().unwrap();
     let skills = Skills::open(home.path()).unwrap();
     (home, skills)
+}
+
+/// Saves a skill in the name of a client and approves it. The client owns the skill.
+fn save_approved(skills: &Skills, name: &SkillName, draft: Draft) -> Version {
+    let version = skills.save(name, draft, &model()).unwrap().version;
+    skills.approve(name, &version).unwrap();
+    version
 }
 
 fn waits(more: &[&str]) -> VersionState {
@@ -91,8 +103,8 @@ fn skill_history_contains_every_saved_version() {
     assert!(skills.version(&add, &second).is_ok());
     // Saving identical content again adds no event.
     let before = skills.history(&add).unwrap().len();
-    skills.save(&add, draft("3"), &model()).unwrap();
-    skills.save(&add, draft("3"), &model()).unwrap();
+    skills.save(&add, draft("3"), &Author::Operator).unwrap();
+    skills.save(&add, draft("3"), &Author::Operator).unwrap();
     assert_eq!(skills.history(&add).unwrap().len(), before + 1);
 }
 
@@ -100,10 +112,7 @@ fn skill_history_contains_every_saved_version() {
 fn oldest_skill_versions_are_deleted_but_never_the_active_one() {
     let (home, skills) = store();
     let add = name("add");
-    let active = skills
-        .save(&add, draft_with_hosts("0", &["a.example"]), &Author::Operator)
-        .unwrap()
-        .version;
+    let active = save_approved(&skills, &add, draft_with_hosts("0", &["a.example"]));
     for number in 0..MAX_VERSIONS + 20 {
         // Each new version waits, so the first one stays active.
         let wide = draft_with_hosts(&number.to_string(), &["a.example", "b.example"]);
@@ -118,7 +127,7 @@ fn oldest_skill_versions_are_deleted_but_never_the_active_one() {
 fn f10_skill_version_with_new_requests_waits_while_the_old_one_stays_active() {
     let (_home, skills) = store();
     let add = name("add");
-    skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
+    save_approved(&skills, &add, draft_with_hosts("1", &["a.example"]));
     let wider =
         skills.save(&add, draft_with_hosts("2", &["a.example", "b.example"]), &model()).unwrap();
     assert_eq!(wider.state, waits(&["host b.example"]));
@@ -127,17 +136,103 @@ fn f10_skill_version_with_new_requests_waits_while_the_old_one_stays_active() {
         panic!("the version must wait");
     };
     assert_eq!((waiting.skill.code.as_str(), waiting.more), ("2", vec!["host b.example".into()]));
-    // Control: a version with the same or fewer requests becomes active at once.
-    let same = skills.save(&add, draft_with_hosts("3", &["a.example"]), &model()).unwrap();
-    assert_eq!((same.state, skills.get(&add).unwrap().code.as_str()), (VersionState::Active, "3"));
-    let less = skills.save(&add, draft("4"), &model()).unwrap();
-    assert_eq!((less.state, skills.get(&add).unwrap().code.as_str()), (VersionState::Active, "4"));
-    // After approval, the wider version is active too.
+    // After approval, the wider version is active.
     skills.approve(&add, &wider.version).unwrap();
     assert_eq!(skills.get(&add).unwrap().code, "2");
-    let again =
-        skills.save(&add, draft_with_hosts("5", &["b.example", "a.example"]), &model()).unwrap();
-    assert_eq!(again.state, VersionState::Active);
+}
+
+#[test]
+fn f10_other_code_of_an_approved_skill_waits_even_if_it_requests_nothing_new() {
+    let (_home, skills) = store();
+    let (add, plain) = (name("add"), name("plain"));
+    let approved = draft_with_hosts("1", &["a.example"]);
+    save_approved(&skills, &add, approved.clone());
+    let replaces = waits(&["to replace approved code"]);
+    for other in [draft_with_hosts("2", &["a.example"]), draft("3")] {
+        assert_eq!(skills.save(&add, other, &model()).unwrap().state, replaces);
+        assert_eq!(skills.get(&add).unwrap().code, "1");
+    }
+    let edit = [Edit { search: "3".into(), replace: "4".into() }];
+    assert_eq!(skills.edit(&add, &edit, &model()).unwrap().state, replaces);
+    assert_eq!(skills.get(&add).unwrap().code, "1");
+    let listed = skills.info(&add).unwrap().state;
+    assert!(
+        matches!(&listed, SkillState::Active { waiting: Some(it), .. } if it.more == ["to replace approved code"]),
+        "{listed:?}"
+    );
+    // Control: the approved code itself, and a skill without any approval, are active at once.
+    assert_eq!(skills.save(&add, approved, &model()).unwrap().state, VersionState::Active);
+    for code in ["1", "2"] {
+        let saved = skills.save(&plain, draft(code), &model()).unwrap();
+        assert_eq!(saved.state, VersionState::Active);
+    }
+    // Control: the operator replaces approved code without waiting.
+    let saved = skills.save(&add, draft_with_hosts("5", &["a.example"]), &Author::Operator);
+    assert_eq!(saved.unwrap().state, VersionState::Active);
+    // An approved version that is not active any more waits as well: it can have a known fault.
+    let old = skills.save(&add, draft_with_hosts("1", &["a.example"]), &model());
+    assert!(matches!(old, Err(SkillError::NotOwner { .. })), "the operator owns the skill now");
+}
+
+#[test]
+fn f10_skill_of_the_operator_or_of_another_client_cannot_be_changed_or_removed() {
+    let (home, skills) = store();
+    let (mine, theirs) = (name("mine"), name("theirs"));
+    skills.save(&mine, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
+    skills.save(&theirs, draft("1"), &client("alice")).unwrap();
+    let edit = [Edit { search: "1".into(), replace: "2".into() }];
+    for (skill, owner) in [(&mine, "operator"), (&theirs, "caller alice")] {
+        for by in [client("bob"), client(""), client("operator"), client("alice\u{200b}2")] {
+            let attempts = [
+                skills.save(skill, draft("3"), &by).map(drop),
+                skills.save(skill, draft_with_hosts("3", &["a.example"]), &by).map(drop),
+                skills.edit(skill, &edit, &by).map(drop),
+                skills.remove(skill, &by),
+            ];
+            for attempt in attempts {
+                let error = attempt.unwrap_err();
+                assert!(matches!(&error, SkillError::NotOwner { owner: it, .. } if it == owner));
+                assert!(error.to_string().contains("under another name"), "{error}");
+            }
+        }
+        assert_eq!(skills.get(skill).unwrap().code, "1");
+        assert_eq!(skills.history(skill).unwrap().len(), 1, "nothing waits and nothing was noted");
+    }
+    // Control: the owner and the operator change and remove the skill. A session is not an owner.
+    let later = Author::Caller { client: "alice".into(), session: "2".into() };
+    skills.edit(&theirs, &edit, &later).unwrap();
+    assert_eq!(skills.get(&theirs).unwrap().code, "2");
+    skills.remove(&theirs, &later).unwrap();
+    // A removed skill keeps its owner, also for a process that is started later.
+    let again = Skills::open(home.path()).unwrap();
+    let taken = again.save(&theirs, draft("3"), &client("bob"));
+    assert!(matches!(taken, Err(SkillError::NotOwner { .. })));
+    again.save(&theirs, draft("3"), &client("alice")).unwrap();
+    // After a change by the operator, the skill is the operator's.
+    again.save(&theirs, draft("4"), &Author::Operator).unwrap();
+    assert!(again.save(&theirs, draft("5"), &client("alice")).is_err());
+    again.remove(&theirs, &Author::Operator).unwrap();
+    // After `forget` the name is free.
+    again.forget(&theirs).unwrap();
+    again.save(&theirs, draft("6"), &client("bob")).unwrap();
+}
+
+#[test]
+fn f10_skill_saved_before_skills_had_owners_belongs_to_the_operator() {
+    let (home, skills) = store();
+    let add = name("add");
+    skills.save(&add, draft("1"), &model()).unwrap();
+    let file = home.path().join("skills/add/index");
+    let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(index.as_object_mut().unwrap().remove("owner").unwrap(), "mcp");
+    skills.save(&add, draft("2"), &model()).unwrap();
+    fs::write(&file, index.to_string()).unwrap();
+    assert_eq!(skills.get(&add).unwrap().code, "1");
+    assert_eq!(skills.info(&add).unwrap().author.as_deref(), Some("caller mcp"));
+    assert!(matches!(skills.save(&add, draft("2"), &model()), Err(SkillError::NotOwner { .. })));
+    skills.save(&add, draft("2"), &Author::Operator).unwrap();
+    let index: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert!(index.get("owner").is_none(), "an older version can read the file: {index}");
 }
 
 #[test]
@@ -166,20 +261,23 @@ fn f10_first_skill_version_with_requests_waits_unless_the_operator_saved_it() {
 fn f10_removing_and_saving_a_skill_again_grants_nothing() {
     let (_home, skills) = store();
     let add = name("add");
-    skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
-    skills.remove(&add).unwrap();
+    save_approved(&skills, &add, draft_with_hosts("1", &["a.example"]));
+    assert_eq!(skills.get(&add).unwrap().code, "1", "the control");
+    skills.remove(&add, &model()).unwrap();
     assert!(matches!(skills.get(&add), Err(SkillError::NotFound { .. })));
     assert!(skills.list().unwrap().is_empty());
-    assert!(matches!(skills.remove(&add), Err(SkillError::NotFound { .. })));
+    assert!(matches!(skills.remove(&add, &model()), Err(SkillError::NotFound { .. })));
     let wider = skills.save(&add, draft_with_hosts("2", &["b.example"]), &model()).unwrap();
     assert_eq!(wider.state, waits(&["host b.example"]));
     assert!(
         matches!(skills.get(&add), Err(SkillError::Waits { .. })),
         "the old version is removed"
     );
-    // Control: the earlier approval for this name still applies.
-    let approved = skills.save(&add, draft_with_hosts("3", &["a.example"]), &model()).unwrap();
-    assert_eq!(approved.state, VersionState::Active);
+    // The earlier approval does not apply to other code, nor to the removed code.
+    for code in ["3", "1"] {
+        let again = skills.save(&add, draft_with_hosts(code, &["a.example"]), &model()).unwrap();
+        assert_eq!(again.state, waits(&["to replace approved code"]));
+    }
     // Forgetting a skill revokes its approvals.
     skills.forget(&add).unwrap();
     let anew = skills.save(&add, draft_with_hosts("3", &["a.example"]), &model()).unwrap();
@@ -191,14 +289,14 @@ fn f10_removing_and_saving_a_skill_again_grants_nothing() {
 fn f10_two_skill_approvals_do_not_approve_both_requests_together() {
     let (_home, skills) = store();
     let add = name("add");
-    skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
-    skills.save(&add, draft_with_hosts("2", &["b.example"]), &Author::Operator).unwrap();
+    save_approved(&skills, &add, draft_with_hosts("1", &["a.example"]));
+    save_approved(&skills, &add, draft_with_hosts("2", &["b.example"]));
     let both =
         skills.save(&add, draft_with_hosts("3", &["a.example", "b.example"]), &model()).unwrap();
     assert!(matches!(both.state, VersionState::Waits { ref more } if more.len() == 1));
     for (code, host) in [("4", "a.example"), ("5", "b.example")] {
         let one = skills.save(&add, draft_with_hosts(code, &[host]), &model()).unwrap();
-        assert_eq!(one.state, VersionState::Active, "the control");
+        assert_eq!(one.state, waits(&["to replace approved code"]), "the control");
     }
 }
 
@@ -224,19 +322,18 @@ fn f10_requests_in_the_first_comment_of_a_skill_need_approval() {
 fn f10_skill_edit_that_adds_a_request_waits_for_approval() {
     let (_home, skills) = store();
     let add = name("add");
-    let code = "/** @hosts a.example */\nexport default 1";
-    skills.save(&add, draft(code), &Author::Operator).unwrap();
+    let code = "export default 1";
+    skills.save(&add, draft(code), &model()).unwrap();
     let edit = |search: &str, replace: &str| {
         let edit = Edit { search: search.into(), replace: replace.into() };
         skills.edit(&add, &[edit], &model()).unwrap().state
     };
-    assert_eq!(edit("a.example", "a.example b.example"), waits(&["host b.example"]));
+    assert_eq!(edit("export", "/** @hosts b.example */\nexport"), waits(&["host b.example"]));
     // An edit applies to the newest version, even if it waits.
     assert_eq!(edit("default 1", "default 2"), waits(&["host b.example"]));
     assert_eq!(skills.get(&add).unwrap().code, code);
-    assert_eq!(edit(" b.example", ""), VersionState::Active, "the control");
-    assert_eq!(skills.get(&add).unwrap().code, "/** @hosts a.example */\nexport default 2");
-    assert_eq!(edit("/** @hosts a.example */\n", ""), VersionState::Active);
+    assert_eq!(edit("/** @hosts b.example */\n", ""), VersionState::Active, "the control");
+    assert_eq!(skills.get(&add).unwrap().code, "export default 2");
     assert!(skills.get(&add).unwrap().wants.is_empty());
 }
 
@@ -325,18 +422,18 @@ fn skill_limit_is_enforced_and_removed_skills_make_room() {
     let (home, skills) = store();
     for number in 0..MAX_SKILLS {
         fs::create_dir(home.path().join(format!("skills/s{number}"))).unwrap();
-        let index = format!("{{\"active\":\"{}\"}}", "0".repeat(64));
+        let index = format!("{{\"active\":\"{}\",\"owner\":\"mcp\"}}", "0".repeat(64));
         fs::write(home.path().join(format!("skills/s{number}/index")), index).unwrap();
     }
     let one_more = |skill: &str| skills.save(&name(skill), draft("1"), &model());
     assert!(matches!(one_more("new"), Err(SkillError::TooMany)));
     assert!(one_more("s5").is_ok(), "an existing skill can still be changed");
-    skills.remove(&name("s5")).unwrap();
+    skills.remove(&name("s5"), &model()).unwrap();
     assert!(one_more("new").is_ok(), "the control");
     assert!(!home.path().join("skills/s5").exists());
     // A removed skill with an approval is not deleted to make room.
-    skills.save(&name("s6"), draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
-    skills.remove(&name("s6")).unwrap();
+    save_approved(&skills, &name("s6"), draft_with_hosts("1", &["a.example"]));
+    skills.remove(&name("s6"), &model()).unwrap();
     assert!(matches!(one_more("newer"), Err(SkillError::TooMany)));
 }
 
@@ -473,15 +570,15 @@ fn concurrent_writers_of_a_skill_lose_no_version() {
 #[test]
 fn g02_author_in_the_history_is_plain_text_and_cannot_pose_as_the_operator() {
     let (_home, skills) = store();
-    let add = name("add");
     for (number, who) in
         ["operator", "op\u{200b}erator\u{1b}[2J", "", "\u{202e}x"].iter().enumerate()
     {
-        let by = Author::Caller((*who).to_owned());
+        let (by, add) = (client(who), name(&format!("add{number}")));
         skills.save(&add, draft(&number.to_string()), &by).unwrap();
     }
-    skills.save(&add, draft("z"), &Author::Operator).unwrap();
-    let by: Vec<String> = skills.history(&add).unwrap().into_iter().map(|it| it.by).collect();
+    skills.save(&name("add4"), draft("z"), &Author::Operator).unwrap();
+    let author = |info: SkillInfo| skills.history(&info.name).unwrap().remove(0).by;
+    let by: Vec<String> = skills.list().unwrap().into_iter().map(author).collect();
     assert_eq!(by, ["caller operator", "caller operator[2J", "caller", "caller x", "operator"]);
 }
 
@@ -568,11 +665,11 @@ fn skill_change_hook_runs_before_each_change_and_can_prevent_it() {
     fail.store(true, Ordering::SeqCst);
     assert!(matches!(skills.approve(&add, &wide), Err(SkillError::NotRecorded { .. })));
     assert!(skills.save(&add, draft("3"), &model()).is_err());
-    assert!(skills.remove(&add).is_err() && skills.forget(&add).is_err());
+    assert!(skills.remove(&add, &model()).is_err() && skills.forget(&add).is_err());
     assert_eq!(plain.get(&add).unwrap().code, "1", "nothing was changed");
     fail.store(false, Ordering::SeqCst);
     skills.approve(&add, &wide).unwrap();
-    skills.remove(&add).unwrap();
+    skills.remove(&add, &model()).unwrap();
     skills.forget(&add).unwrap();
     let log = log.lock().unwrap();
     assert_eq!(log[0], "save add Active caller mcp");

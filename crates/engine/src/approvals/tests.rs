@@ -380,7 +380,8 @@ fn save(lab: &Lab, name: &str, host: &str) -> Digest {
         },
     };
     let skills = skills::open(&lab.state).unwrap();
-    let saved = skills.save(&name.parse().unwrap(), draft, &Author::Caller("m".to_owned()));
+    let author = Author::Caller { client: "m".to_owned(), session: String::new() };
+    let saved = skills.save(&name.parse().unwrap(), draft, &author);
     skills::digest(&saved.unwrap().version).unwrap()
 }
 

@@ -102,7 +102,7 @@ impl Programs {
             let is_imported = |info: &SkillInfo| imports_skill(&text, info.name.as_str());
             let (imported, rest): (Vec<_>, Vec<_>) = unseen.into_iter().partition(is_imported);
             unseen = rest;
-            for SkillInfo { name, state } in imported {
+            for SkillInfo { name, state, .. } in imported {
                 let SkillState::Active { skill, .. } = state else {
                     return Err(RunError::Usage(format!(
                         "skill `{name}` is not active; the operator can approve it with `belljar skill approve {name}`"

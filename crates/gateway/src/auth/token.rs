@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use belljar_model::caller::ClientId;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
@@ -76,6 +77,18 @@ impl Tokens {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the ids of the clients that hold the tokens, in the order of the tokens. An id does not reveal
+    /// its token, and is the same after a restart of the server.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.0.iter().map(|held| {
+            let id =
+                Sha256::new().chain_update("belljar client id\n").chain_update(held).finalize();
+            let mut start = [0; 8];
+            start.iter_mut().zip(id).for_each(|(to, from)| *to = from);
+            ClientId::of_token(start)
+        })
     }
 
     /// Returns the index of an accepted token, or `None` if the shown token is unknown. The time

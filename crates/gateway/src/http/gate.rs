@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use belljar_model::caller::{Caller, ClientId};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -65,8 +66,11 @@ impl<S: Service> Gate<S> {
             return Err(ServeError::NoToken);
         }
         let names = AllowedNames::new(&options.hosts, &options.origins)?;
+        let clients = options.tokens.clients();
         let endpoints =
-            (0..options.tokens.len()).map(|at| TokenEndpoint::new(service, options, at, stop));
+            clients.enumerate().map(|(number, client)| {
+                TokenEndpoint::new(service, options, (number, client), stop)
+            });
         let (tokens, limits) = (options.tokens.clone(), options.limits);
         Ok(Self { tokens, names, limits, endpoints: endpoints.collect() })
     }
@@ -204,19 +208,20 @@ impl<S: Service> Gate<S> {
 }
 
 impl<S: Service> TokenEndpoint<S> {
-    /// Creates the endpoint of the token number `client`.
+    /// Creates the endpoint of one token, which has a number in the list of tokens and an identity.
     fn new(
         service: &Arc<S>,
         options: &HttpOptions,
-        client: usize,
+        (number, client): (usize, ClientId),
         stop: &CancellationToken,
     ) -> Self {
         let HttpOptions { owner, limits, .. } = options;
+        let owner = Caller { client: Some(client), ..owner.clone() };
         let limits_per_session = SessionLimits { calls: limits.calls, streams: limits.streams };
         let sessions = Arc::new(Sessions::new(
             Arc::clone(service),
-            owner.clone(),
-            client,
+            owner,
+            number,
             limits_per_session,
             limits.sessions,
         ));

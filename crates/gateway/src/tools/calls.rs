@@ -11,6 +11,7 @@ use belljar_engine::skills::{
     Author, Dialect, Draft, Saved, SkillInfo, SkillState, VersionState, Wants,
 };
 use belljar_model::Caller;
+use belljar_model::caller::ClientId;
 use belljar_model::code::ApiName;
 use serde_json::{Map, Value, json};
 
@@ -53,7 +54,7 @@ impl McpService {
                 .map(|NoArguments {}| text(instructions::full(&self.programs, &self.skills))),
             "save_skill" => self.save_skill(caller, read(arguments)?),
             "update_skill" => self.update_skill(caller, &read(arguments)?),
-            "delete_skill" => self.delete_skill(&read(arguments)?),
+            "delete_skill" => self.delete_skill(caller, &read(arguments)?),
             "list_skills" => read(arguments).and_then(|NoArguments {}| self.list_skills()),
             "search_tools" => self.search_tools(&read(arguments)?).await,
             _ => Err(CallError::UnknownTool),
@@ -182,8 +183,8 @@ impl McpService {
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
-    fn delete_skill(&self, asked: &DeleteSkill) -> Result<CallOutcome, CallError> {
-        self.skills.remove(&asked.name).map_err(invalid)?;
+    fn delete_skill(&self, caller: &Caller, asked: &DeleteSkill) -> Result<CallOutcome, CallError> {
+        self.skills.remove(&asked.name, &author(caller)).map_err(invalid)?;
         Ok(text(format!("deleted the skill {}", asked.name)))
     }
 
@@ -245,10 +246,13 @@ fn structured(value: Value) -> CallOutcome {
     CallOutcome { text, structured: Some(value), is_error: false }
 }
 
+/// Returns the author of the skills that a caller saves. The clients of one user on standard streams are
+/// one author, because nothing authenticates them.
 fn author(caller: &Caller) -> Author {
+    let client = caller.client.as_ref().map_or("stdio", ClientId::as_str).to_owned();
     // A prefix distinguishes sessions. A reader of the skill must not learn the complete id.
     let session = caller.session.map(|id| id.to_string()).unwrap_or_default();
-    Author::Caller(format!("mcp {}", session.get(..8).unwrap_or_default()))
+    Author::Caller { client, session: session.get(..8).unwrap_or_default().to_owned() }
 }
 
 fn parsed<T: std::str::FromStr + Ord>(
@@ -283,7 +287,8 @@ fn skill_line(info: &SkillInfo) -> Value {
     match &info.state {
         SkillState::Active { skill, waiting } => json!({
             "name": name,
-            "description": skill.description,
+            "description": instructions::description(&skill.description),
+            "author": info.author,
             "version": skill.version.as_str(),
             "state": if waiting.is_some() { "active; a newer version waits" } else { "active" },
             "wants": skill.wants.words(),
@@ -291,7 +296,8 @@ fn skill_line(info: &SkillInfo) -> Value {
         }),
         SkillState::Waiting(waiting) => json!({
             "name": name,
-            "description": waiting.skill.description,
+            "description": instructions::description(&waiting.skill.description),
+            "author": info.author,
             "version": waiting.skill.version.as_str(),
             "state": "waits for approval",
             "wants": waiting.skill.wants.words(),

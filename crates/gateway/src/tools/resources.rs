@@ -7,6 +7,7 @@ use belljar_engine::skills::{SkillState, Skills};
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
+use super::instructions::description;
 use crate::mcp::service::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
 
 pub(super) fn list(
@@ -25,13 +26,13 @@ pub(super) fn list(
     let mut found = Vec::new();
     for info in skills.list().unwrap_or_default() {
         if let SkillState::Active { skill, .. } = &info.state {
-            let about = Some(skill.description.clone());
+            let about = Some(description(&skill.description));
             found.push(resource(format!("skill://{}", info.name), info.name.as_str(), about, CODE));
         }
     }
     if let Ok(config) = programs.config() {
         for api in config.apis().values() {
-            let about = api.description.clone();
+            let about = api.description.as_deref().map(description);
             found.push(resource(format!("api://{}", api.name), api.name.as_str(), about, TEXT));
         }
     }
@@ -94,7 +95,7 @@ pub(super) fn api_line(api: &Api) -> Value {
     json!({
         "name": api.name.as_str(),
         "use": format!("apis.{}", api.name.identifier()),
-        "description": api.description,
+        "description": api.description.as_deref().map(description),
         "allowed": rules,
         "restricted_methods": restricted,
         "secrets": secrets,

@@ -190,10 +190,10 @@ impl Service for McpService {
         let found = found.map_err(|error| PromptError::InvalidArguments(error.to_string()))?;
         let input = text("input").map_or_else(String::new, |input| format!(" and input {input}"));
         Ok(PromptText {
-            description: Some(found.description.clone()),
+            description: Some(instructions::description(&found.description)),
             text: format!(
-                "Call the tool `run_skill` with name {skill:?}{input}, and show me its result.\n\nThe skill: {}",
-                found.description
+                "Call the tool `run_skill` with name {skill:?}{input}, and show me its result.\n\nThe author of the skill describes it as \"{}\".",
+                instructions::description(&found.description)
             ),
         })
     }

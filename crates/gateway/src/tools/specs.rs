@@ -188,7 +188,7 @@ fn execute_code(programs: &Programs) -> ToolSpec {
 fn save_skill() -> ToolSpec {
     tool(
         "save_skill",
-        "Save a module for later programs, which import it as `skill:NAME`. It declares the hosts, secrets and paths that it needs; a skill that needs more than was approved waits for the operator.",
+        "Save a module for later programs, which import it as `skill:NAME`. It declares the hosts, secrets and paths that it needs; a skill that needs any, and new code for a skill that has approved access, wait for the operator. Only the client that saved a skill can change it.",
         json!({
             "name": text("Letters a-z, digits, `_` and `-`"),
             "description": text("One sentence about the skill"),
