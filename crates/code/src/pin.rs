@@ -138,6 +138,20 @@ fn hash(value: &Value) -> String {
     hex::encode(Sha256::digest(canonical(value).as_bytes()))
 }
 
+/// Returns the names of accepted tools by the names of their functions in programs.
+///
+/// Names whose functions are the same, which only one tool can have at a time, are replaced by the name of
+/// the function.
+pub fn functions<'a>(accepted: impl Iterator<Item = &'a String>) -> BTreeMap<String, String> {
+    let mut functions = BTreeMap::new();
+    for name in accepted {
+        let function = identifier(name);
+        let tool = if functions.contains_key(&function) { &function } else { name };
+        functions.insert(function.clone(), tool.clone());
+    }
+    functions
+}
+
 /// Compares the tools that an MCP server offers with the accepted pins.
 pub fn check_tools(
     accepted: &BTreeMap<String, Pin>,

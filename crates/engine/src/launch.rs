@@ -41,7 +41,7 @@ use crate::scope::Scoped;
 use crate::store::Run;
 
 pub use belljar_box::Stream;
-pub use disk::disk_counter;
+pub use disk::{DiskLimit, disk_counter};
 pub use ended::Ended;
 use environment::environment;
 
@@ -98,22 +98,6 @@ pub enum Environment {
     OfTemplate,
     /// Exactly the given variables.
     Exactly(Vec<(OsString, OsString)>),
-}
-
-/// The directories whose size counts against the disk limit of a box.
-#[derive(Clone, Debug)]
-pub struct DiskLimit {
-    /// The directory on the file system that the box writes to.
-    pub dir: PathBuf,
-    /// The directories whose size is counted.
-    pub counted: Vec<PathBuf>,
-}
-
-impl DiskLimit {
-    /// Returns a disk limit that counts the upper layer of an overlay in `dir`.
-    pub fn of_layers(dir: PathBuf) -> Self {
-        Self { counted: vec![dir.join("upper")], dir }
-    }
 }
 
 impl LaunchSpec {
@@ -405,6 +389,10 @@ impl Prepared {
         &self.built.remarks
     }
 
+    pub const fn template(&self) -> &Template {
+        &self.built.template
+    }
+
     /// Removes the unused box. The run is not recorded.
     pub fn abandon(self) {
         let _entered = self.built.span.clone().entered();
@@ -472,6 +460,12 @@ impl Launched {
     /// Returns the tracing span with the ids of the run.
     pub fn span(&self) -> Span {
         self.built.span.clone()
+    }
+
+    /// Does not count the `excess` of files that were above the disk limit before the program starts.
+    pub fn without_excess(&mut self, excess: u64) {
+        let disk = self.built.disk.take();
+        self.built.disk = disk.map(|(dir, counter)| (dir, disk::without_excess(counter, excess)));
     }
 
     /// Returns the environment variables of the program.

@@ -219,7 +219,7 @@ impl Programs {
     ) -> Result<ProgramOutcome, RunError> {
         let config = self.config()?;
         let apis = work.apis.clone();
-        let task = self.task(&config, work).await?;
+        let task = self.task(&config, work)?;
         let waiting = async {
             // The slot comes last, so that calls that wait for their workspace take no slot.
             let workspace_lock = session.lock_workspace().await;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use belljar_code::pin::Pins;
 use belljar_model::Config;
+use belljar_wire::ToolRef;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
@@ -45,13 +46,6 @@ pub struct ForeignTool {
     pub description: String,
     pub input: Value,
     pub output: Option<Value>,
-}
-
-impl ForeignTool {
-    /// Returns the name that programs use for the tool's server: `-` becomes `_`.
-    pub fn namespace(&self) -> String {
-        self.server.replace('-', "_")
-    }
 }
 
 /// The state of a tool server and of its tools.
@@ -87,6 +81,14 @@ impl Servers {
             Arc::new(Server::new(server, launch, Arc::clone(&pins)))
         };
         Ok(Self { servers: declared.values().map(server).collect() })
+    }
+
+    /// Returns the functions that programs can call, from the pins of accepted tools. Starts no server and
+    /// waits for none: a call starts the server, and checks that the tool has not changed.
+    ///
+    /// The tools of a server whose pins cannot be read are left out.
+    pub fn functions(&self) -> Vec<ToolRef> {
+        self.servers.iter().flat_map(|server| server.functions()).collect()
     }
 
     /// Returns the accepted tools of all servers that are running or can be started.

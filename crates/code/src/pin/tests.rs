@@ -118,3 +118,13 @@ fn g02_invisible_characters_in_a_tool_definition_are_removed_and_reported() {
     let cyrillic = check_tools(&BTreeMap::new(), &here(), &[tool("re\u{430}d")]);
     assert_eq!(cyrillic[0].oddities, [Oddity::LookAlike].into());
 }
+
+#[test]
+fn functions_of_accepted_tools_have_unique_names() {
+    let names = ["get-user", "list", "get_user"].map(str::to_owned);
+    let expect = [("get_user", "get_user"), ("list", "list")];
+    let expect = expect.map(|(function, tool)| (function.to_owned(), tool.to_owned()));
+    assert_eq!(functions(names.iter()), expect.into());
+    let expect = [("get_user".to_owned(), "get-user".to_owned())];
+    assert_eq!(functions(names.iter().take(1)), expect.into(), "the control");
+}

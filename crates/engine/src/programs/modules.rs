@@ -27,7 +27,7 @@ pub(super) struct ProgramModules {
 impl Programs {
     /// Returns the modules that `code` mentions. A module that the code does not import in the end does
     /// no harm, but an imported module that is missing makes the program fail.
-    pub(super) async fn modules(
+    pub(super) fn modules(
         &self,
         config: &Config,
         code: &str,
@@ -52,12 +52,7 @@ impl Programs {
             }
         }
         if mentions("tools", &found) && !config.servers().is_empty() {
-            let tools = self.servers.tools().await;
-            found.tools.extend(tools.into_iter().map(|tool| ToolRef {
-                server: tool.namespace(),
-                function: tool.function,
-                tool: tool.name,
-            }));
+            found.tools = self.servers.functions();
         }
         let size: usize = found.modules.iter().map(|module| module.source.len()).sum();
         if size > MAX_MODULES_SIZE {

@@ -50,7 +50,7 @@ impl Work {
 
 impl Programs {
     /// Converts a request into the task that is sent to a box.
-    pub(super) async fn task(&self, config: &Config, work: Work) -> Result<Task, RunError> {
+    pub(super) fn task(&self, config: &Config, work: Work) -> Result<Task, RunError> {
         let code = config.code();
         let timeout = timeout(code, work.timeout)?;
         let selection = work.apis.as_ref().map_or(Selection::All, Selection::Only);
@@ -65,7 +65,7 @@ impl Programs {
                 command.extend(input.clone());
                 let job = match language.dialect() {
                     Some(dialect) => {
-                        let found = self.modules(config, &code, &apis).await?;
+                        let found = self.modules(config, &code, &apis)?;
                         Job::Script(Script {
                             file: format!("main.{}", language.name()),
                             code,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_box::{BoxEnd, LayerSync, OverlayLayers, Teardown, Workspace};
-use belljar_model::{Mode, Purpose};
+use belljar_model::{ByteSize, Mode, Purpose};
 use belljar_wire::{self as wire, Job};
 use rustix::fs::{Mode as FileMode, OFlags};
 
@@ -104,7 +104,7 @@ impl PreparedProgram {
         connection: &UnixStream,
         task: Task,
     ) -> Result<(Ending, Teardown), EngineError> {
-        let Self { prepared, recorder, _mark, .. } = self;
+        let Self { workspace, prepared, recorder, _mark } = self;
         let Task { job, output, timeout_millis, command } = task;
         // Steps that can fail come before the run is recorded.
         let opened = (|| {
@@ -123,7 +123,15 @@ impl PreparedProgram {
         // The thread starts now, so that it is ready when the run is recorded.
         let (recorded_sender, recorded) = mpsc::channel::<()>();
         logging::spawn(move || feed_worker(&recorded, &connection, &job, feed, &halt));
-        let launched = prepared.record(command, timeout_millis.map(Duration::from_millis))?;
+        let timeout = timeout_millis.map(Duration::from_millis);
+        let limit = prepared.template().limits.disk;
+        // The worker waits for its task, so it has not written anything yet.
+        let (launched, excess) = std::thread::scope(|scope| {
+            let measuring = scope.spawn(|| disk_excess(&workspace, limit));
+            (prepared.record(command, timeout), measuring.join().unwrap_or(0))
+        });
+        let mut launched = launched?;
+        launched.without_excess(excess);
         recorded_sender.send(()).ok(); // the thread waits for this message
         let mut filter = |pipe, chunk: &[u8], _: &mut Vec<u8>| reader.read(pipe, chunk);
         let streams = Streams {
@@ -137,6 +145,12 @@ impl PreparedProgram {
         reader.finish();
         let summary = ended.network_summary.take().unwrap_or_default();
         let mut ending = ending(&ended.finished, &mut reader, summary);
+        if excess > 0 {
+            let excess = excess.div_ceil(1 << 20);
+            ending.notes.push(format!(
+                "before this program started, the files in /workspace exceeded the limit of {limit} by {excess} MiB; a program that writes more is stopped, so delete files first"
+            ));
+        }
         let outputs = reader.recorder.finish(ended.recorder.ledger(), ended.policy);
         let outputs = outputs.unwrap_or_else(|error| {
             let note = format!("cannot record the output of the program in the ledger: {error:#}");
@@ -207,6 +221,13 @@ fn feed_worker(
     }
     // Closing this end is not enough: the reader of the worker has a copy of the writing end.
     rustix::io::write(halt, b"1").ok(); // the box may have ended
+}
+
+/// Returns the number of bytes by which the earlier programs of a session exceeded its disk limit.
+fn disk_excess(workspace: &ProgramWorkspace, limit: ByteSize) -> u64 {
+    let Some(dir) = workspace.writes_to() else { return 0 };
+    // If the directory cannot be measured now, the watcher of the running box decides.
+    launch::disk::excess(&dir.join("upper"), limit.as_u64()).unwrap_or(0)
 }
 
 /// Opens the workspace of a program.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belljar_code::pin::{self, CheckedTool, Part, Pin, PinState, Pins, ToolDef};
 use belljar_model::code::McpServer;
+use belljar_wire::ToolRef;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
@@ -74,6 +75,17 @@ impl Server {
     /// Returns the name that programs use for the server.
     pub fn identifier(&self) -> &str {
         &self.identifier
+    }
+
+    /// Returns the functions of the server that programs can call, without starting the server.
+    pub(super) fn functions(&self) -> Vec<ToolRef> {
+        let accepted = self.pins.of(&self.name).unwrap_or_else(|_| {
+            tracing::warn!(server = self.name, "the pins of the tool server cannot be read");
+            BTreeMap::new()
+        });
+        let reference =
+            |(function, tool)| ToolRef { server: self.identifier.clone(), function, tool };
+        pin::functions(accepted.keys()).into_iter().map(reference).collect()
     }
 
     /// Returns the state of the server and its tools. Starts the server if it is not running.

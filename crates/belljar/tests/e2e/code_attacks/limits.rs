@@ -62,6 +62,44 @@ fn d16_program_that_exhausts_memory_fails_without_affecting_other_calls() {
 }
 
 #[test]
+fn d16_full_workspace_stops_programs_that_write_and_no_other_program() {
+    let lab = lab();
+    lab.configure("[code]\ntemplate = 'small'\n[template.small]\ndisk = '16MiB'\n");
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let write = |name: &str| {
+        let code = format!(
+            "import fs from 'node:fs'; for (let i = 0; i < 3; i++) fs.writeFileSync(`/workspace/{name}${{i}}`, new Uint8Array(8 << 20).fill(1)); await new Promise(() => setInterval(() => 0, 10));"
+        );
+        let arguments = json!({ "code": code, "timeout": 60 });
+        mcp.call("execute_code", &arguments)["structuredContent"].clone()
+    };
+    let filled = write("a");
+    assert_eq!((&filled["reason"], &filled["notes"]), (&json!("disk"), &json!([])), "{filled:#}");
+    // Each program lives long enough for several measurements, which find more files than the limit allows.
+    let waits = "await new Promise((resolve) => setTimeout(resolve, 1500));";
+    let reads =
+        format!("import fs from 'node:fs'; {waits} fs.readdirSync('/workspace').length > 0");
+    for code in [reads, format!("{waits} true")] {
+        let response = mcp.run(&code);
+        assert_eq!(result_of(&response), true, "{response:#}");
+        let notes = response["notes"].to_string();
+        assert!(notes.contains("exceeded the limit of 16MiB by"), "{response:#}");
+    }
+    // Control: a program that writes more is still stopped.
+    let response = write("b");
+    assert_eq!(response["reason"], "disk", "{response:#}");
+    assert!(response["notes"].to_string().contains("delete files first"), "{response:#}");
+    // A program can delete the files, and later programs can write again.
+    let cleared = run_command(&mcp, &["sh", "-c", "rm /workspace/*; ls -A /workspace"]);
+    assert_eq!((&cleared["ok"], &cleared["stdout"]), (&json!(true), &json!("")), "{cleared:#}");
+    let code = format!(
+        "import fs from 'node:fs'; fs.writeFileSync('/workspace/f', 'x'.repeat(1 << 20)); {waits} 4"
+    );
+    let response = mcp.run(&code);
+    assert_eq!((result_of(&response), &response["notes"]), (json!(4), &json!([])), "{response:#}");
+}
+
+#[test]
 fn d16_fork_bomb_in_execute_code_leaves_no_process_or_cgroup() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));

@@ -116,10 +116,46 @@ fn f09_tool_that_changes_after_acceptance_is_not_called() {
     let changed = mcp.run(within);
     let message = value(&changed).as_str().unwrap();
     assert!(message.contains("changed since it was accepted"), "{changed}");
-    // The next program does not have the tool at all.
-    assert_eq!(mcp.run(echo)["ok"], json!(false));
+    // The next program cannot call the tool either.
+    let refused = mcp.run(echo);
+    assert!(refused.to_string().contains("changed since it was accepted"), "{refused}");
     let found = mcp.call("search_tools", &json!({ "query": "echo" }));
     assert!(!found.to_string().contains("keys"), "the changed description is not shown: {found}");
+    mcp.end().expect(0);
+}
+
+#[test]
+fn f14_program_that_calls_no_tool_does_not_wait_for_a_hung_tool_server() {
+    let lab = lab();
+    declare_server(&lab);
+    lab.belljar(["mcp", "accept", "odd", "--yes"]).succeed();
+    // From now on the server starts, but does not answer.
+    declare_server_in_mode(&lab, "mute");
+    let file = lab.home().join(".config/belljar/belljar.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}timeout = \"1s\"\n")).unwrap();
+    let starts = || {
+        let log = lab.belljar(["ledger", "log", "--json", "--kind", "run.created"]).succeed();
+        log.lines().filter(|line| line.contains("\"odd\"")).count()
+    };
+    let before = starts();
+    assert!(before > 0, "control: a start of the server is recorded");
+    let mcp = start_mcp(&lab);
+    for code in [
+        "// tools\nexport default 1",
+        "/* tools.odd.echo({}) */ export default 1",
+        "const text = 'tools.odd.echo({})'; export default text.length / text.length",
+        "export default typeof tools.odd.echo === 'function' ? 1 : 0",
+        "if (globalThis.never) await tools.odd.echo({ text: 'hi' }); export default 1",
+    ] {
+        assert_eq!(value(&mcp.run(code)), 1, "{code}");
+        assert_eq!(starts(), before, "the server was started for {code}");
+    }
+    // Control: a call starts the server, and its error names the server.
+    let answer = mcp.run("export default await tools.odd.echo({ text: 'hi' })");
+    assert_eq!(answer["ok"], json!(false), "{answer}");
+    assert!(answer.to_string().contains("within 1 s"), "{answer}");
+    assert_eq!(starts(), before + 1);
     mcp.end().expect(0);
 }
 
