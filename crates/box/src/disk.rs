@@ -1,6 +1,7 @@
 //! Enforces the disk limit of a box that writes through an overlay.
 //!
-//! The upper layer of an overlay is an ordinary directory, which the kernel does not limit. So it is
+//! If the layers are in an image ([`crate::LayerImage`]), the kernel limits them, and only the free space of
+//! the host is checked. Otherwise the upper layer is an ordinary directory, which the kernel does not limit, so it is
 //! measured while the box runs. This is a stand-in for a kernel limit: between two measurements a box can
 //! exceed the limit. The tree and the deleted files that processes still hold ([`crate::held`]) are measured
 //! on threads of their own, so a box that makes one measurement slow delays neither the other one, nor any
@@ -10,9 +11,12 @@
 //! the file system: what is missing there, and is not in the tree, counts as the box's.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::held::Held;
 use crate::job::Job;
@@ -28,6 +32,23 @@ pub struct DiskUse {
 /// A function that measures the upper layer of an overlay, up to the given number of bytes.
 pub type DiskCounter = dyn FnMut(u64) -> io::Result<DiskUse> + Send;
 
+/// What limits the size of the files that a box writes to disk.
+pub enum DiskLimiter {
+    /// The kernel: the files are on a file system of limited size.
+    Kernel,
+    /// A stand-in: this function, which is called on another thread while the box runs.
+    Counter(Box<DiskCounter>),
+}
+
+impl std::fmt::Debug for DiskLimiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "Kernel",
+            Self::Counter(_) => "Counter",
+        })
+    }
+}
+
 /// The minimum free space that must stay on the disk, in bytes. Below it a box is stopped, even if
 /// another program filled the disk.
 const RESERVE: u64 = 256 << 20;
@@ -36,10 +57,12 @@ const EARLY: u64 = 16;
 
 /// The state between two measurements of the disk use of a box.
 pub(crate) struct DiskWatch {
-    layers: PathBuf,
+    /// A directory on the file system of the box's files.
+    dir: OwnedFd,
     cap: u64,
     free_before: u64,
-    counter: Arc<Mutex<Box<DiskCounter>>>,
+    /// `None` if the kernel enforces the limit.
+    counter: Option<Arc<Mutex<Box<DiskCounter>>>>,
     tree: Job<io::Result<DiskUse>>,
     /// The current free space, and the size of the tree at its last measurement.
     now: Space,
@@ -59,14 +82,20 @@ struct Space {
 }
 
 impl DiskWatch {
-    pub(crate) fn new(layers: &Path, counter: Box<DiskCounter>, cap: u64) -> io::Result<Self> {
-        let free_before = free(layers)?;
+    pub(crate) fn new(dir: &Path, limiter: DiskLimiter, cap: u64) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(dir, flags, Mode::empty())?;
+        let free_before = free(&dir)?;
         let now = Space { free: free_before, tree: 0 };
+        let counter = match limiter {
+            DiskLimiter::Kernel => None,
+            DiskLimiter::Counter(counter) => Some(Arc::new(Mutex::new(counter))),
+        };
         Ok(Self {
-            layers: layers.to_owned(),
+            dir,
             cap,
             free_before,
-            counter: Arc::new(Mutex::new(counter)),
+            counter,
             tree: Job::new(),
             now,
             at_scan: now,
@@ -80,9 +109,14 @@ impl DiskWatch {
         self.tree.note_due();
     }
 
+    /// Whether files must be measured, because the kernel does not enforce the limit.
+    pub(crate) const fn is_stand_in(&self) -> bool {
+        self.counter.is_some()
+    }
+
     /// Whether a measurement is running or must be repeated.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.tree.is_pending()
+    pub(crate) const fn is_pending(&self) -> bool {
+        self.is_stand_in() && self.tree.is_pending()
     }
 
     /// Collects and starts measurements, without waiting for one. Returns whether the box uses too much, or
@@ -95,12 +129,16 @@ impl DiskWatch {
         is_slow: bool,
         tick: Duration,
     ) -> bool {
-        let Ok(free) = free(&self.layers) else { return true };
+        let Ok(free) = free(&self.dir) else { return true };
         self.now.free = free;
-        if free < RESERVE.min(self.free_before / 2) || self.collect(held, is_slow) {
+        if free < RESERVE.min(self.free_before / 2) {
             return true;
         }
-        let (cap, counter) = (self.cap, Arc::clone(&self.counter));
+        let Some(counter) = self.counter.clone() else { return false };
+        if self.collect(held, is_slow) {
+            return true;
+        }
+        let cap = self.cap;
         let is_early = self.shrank_since(self.tree.free);
         let started = self.tree.start_if_due(is_early, tick, move || {
             let mut count = counter.lock().map_err(|_| io::ErrorKind::Other)?;
@@ -158,8 +196,8 @@ fn unexplained(before: Space, now: Space) -> u64 {
     consumed.saturating_sub(now.tree.saturating_sub(before.tree))
 }
 
-fn free(layers: &Path) -> io::Result<u64> {
-    let stat = rustix::fs::statvfs(layers)?;
+fn free(dir: &OwnedFd) -> io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(dir)?;
     Ok(stat.f_bavail * stat.f_frsize)
 }
 

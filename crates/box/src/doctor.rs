@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cgroup::Cgroup;
 use crate::hint;
+use crate::image;
 use crate::privilege::Privilege;
 use crate::seccomp::Machine;
 
@@ -36,7 +37,16 @@ pub enum Health {
 
 /// Checks all features of this machine, the most important first.
 pub fn examine() -> Vec<Finding> {
-    vec![user(), user_namespaces(), seccomp(), landlock(), cgroup(), kernel(), vulnerabilities()]
+    vec![
+        user(),
+        user_namespaces(),
+        seccomp(),
+        landlock(),
+        cgroup(),
+        disk_limit(),
+        kernel(),
+        vulnerabilities(),
+    ]
 }
 
 fn user() -> Finding {
@@ -98,6 +108,22 @@ fn cgroup() -> Finding {
             let detail = "cannot be created; rlimits and a watcher enforce the limits instead";
             finding("cgroup", Health::Weak, detail, Some(remedy.to_owned()))
         }
+    }
+}
+
+fn disk_limit() -> Finding {
+    let subject = "disk limit";
+    let measured = "a watcher measures the files of a box";
+    if Privilege::of_this_process() == Privilege::Rootless {
+        let remedy = "only boxes of root can have a disk limit of the kernel".to_owned();
+        return finding(subject, Health::Weak, measured, Some(remedy));
+    }
+    match image::check_support() {
+        Ok(()) => {
+            let detail = "the kernel enforces `--disk` of a run, unless it is the default";
+            finding(subject, Health::Good, detail, None)
+        }
+        Err(error) => finding(subject, Health::Weak, measured, Some(error.to_string())),
     }
 }
 

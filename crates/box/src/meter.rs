@@ -26,8 +26,14 @@ use crate::standin::{self, HiddenMemory};
 const TICK: Duration = Duration::from_millis(100);
 /// Interval between two looks at a box that is idle.
 const IDLE_TICK: Duration = Duration::from_millis(500);
+/// Interval between two looks at a box that has been idle for about a minute.
+const LONG_IDLE_TICK: Duration = Duration::from_secs(1);
+/// Interval between two looks at an idle box whose memory, processes and files the kernel limits.
+const ENFORCED_IDLE_TICK: Duration = Duration::from_secs(2);
 /// Number of looks without activity after which a box is idle.
 const IDLE_LOOKS: u32 = 10;
+/// Number of looks without activity after which a box has been idle for long.
+const LONG_IDLE_LOOKS: u32 = 130;
 /// Consecutive looks at the process limit after which a box without a cgroup is a fork bomb.
 const FULL_LOOKS: u32 = 10;
 /// Duration after which a measurement of held files counts as impossible.
@@ -125,7 +131,17 @@ impl State {
     }
 
     fn pause(&self) -> Duration {
-        if self.idle > IDLE_LOOKS { IDLE_TICK } else { TICK }
+        match self.idle {
+            0..=IDLE_LOOKS => TICK,
+            _ if self.of.cgroup.is_some() && !self.counts_files() => ENFORCED_IDLE_TICK,
+            0..=LONG_IDLE_LOOKS => IDLE_TICK,
+            _ => LONG_IDLE_TICK,
+        }
+    }
+
+    /// Whether a stand-in measures the files of the box.
+    fn counts_files(&self) -> bool {
+        self.of.disk.as_ref().is_some_and(DiskWatch::is_stand_in)
     }
 
     /// Returns the limit that the box exceeds.
@@ -133,7 +149,7 @@ impl State {
         let is_active = self.activity.look(self.of.init);
         let init = self.of.init;
         let mut is_pending = false;
-        let has_scan = self.of.disk.is_some() || self.of.cgroup.is_none();
+        let has_scan = self.counts_files() || self.of.cgroup.is_none();
         let held = self.scan.finished();
         self.held = held.unwrap_or(self.held);
         if is_active {

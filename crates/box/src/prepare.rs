@@ -249,8 +249,14 @@ impl Mounts<'_> {
             // Direct mode skips the review, but hostile code still does not write the user's files: the
             // caller applies the harmless changes after the program has ended.
             (Mode::Overlay | Mode::Direct, Some(layers)) => {
-                let (place, real) = open(&layers.dir)?;
-                let (sync, layers) = (layers.sync, self.source(&place, &real)?);
+                let sync = layers.sync;
+                let layers = match &layers.image {
+                    Some(image) => self.image(image, &layers.dir)?,
+                    None => {
+                        let (place, real) = open(&layers.dir)?;
+                        self.source(&place, &real)?
+                    }
+                };
                 self.steps.push(Step::Overlay { lower, layers, target: target.clone(), sync });
                 self.writable.push(target);
             }
@@ -365,6 +371,21 @@ impl Mounts<'_> {
         Err(PrepareError::NotMountable { path: path.to_owned(), kind })
     }
 
+    /// Returns the mount source of an image for init: the mount itself, whose owners are mapped.
+    fn image(&mut self, image: &OwnedFd, path: &Path) -> Result<Source, PrepareError> {
+        let mapped = rustix::fs::fstat(image).map_err(io::Error::from).and_then(|stat| {
+            self.mapped.map(image.as_fd(), (stat.st_uid, stat.st_gid))?;
+            image.try_clone()
+        });
+        let failed = |source| PrepareError::MapOwner { path: path.to_owned(), source };
+        Ok(self.descriptor(mapped.map_err(failed)?))
+    }
+
+    fn descriptor(&mut self, tree: OwnedFd) -> Source {
+        self.trees.push(tree);
+        Source::Descriptor(u32::try_from(self.trees.len() - 1).unwrap_or(u32::MAX))
+    }
+
     /// Returns the mount source of a host path for init: a mapped mount for root, else the path.
     fn source(&mut self, place: &OwnedFd, path: &Path) -> Result<Source, PrepareError> {
         match self.privilege {
@@ -373,9 +394,7 @@ impl Mounts<'_> {
                     .mapped
                     .clone_of(place.as_fd())
                     .map_err(|source| PrepareError::MapOwner { path: path.to_owned(), source })?;
-                self.trees.push(tree);
-                let last = u32::try_from(self.trees.len() - 1).unwrap_or(u32::MAX);
-                Ok(Source::Descriptor(last))
+                Ok(self.descriptor(tree))
             }
             Privilege::Rootless => {
                 let stat = rustix::fs::fstat(place).map_err(|error| PrepareError::Open {

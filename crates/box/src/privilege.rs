@@ -116,7 +116,12 @@ impl<'a> MappedTrees<'a> {
             | OpenTreeFlags::AT_EMPTY_PATH
             | OpenTreeFlags::AT_RECURSIVE;
         let tree = rustix::mount::open_tree(place, "", flags)?;
-        let owner = (stat.st_uid, stat.st_gid);
+        self.map(tree.as_fd(), (stat.st_uid, stat.st_gid))?;
+        Ok(tree)
+    }
+
+    /// Maps the ids of a detached mount: the box owns the files of `owner`; all others belong to nobody.
+    pub(crate) fn map(&mut self, tree: BorrowedFd<'_>, owner: (u32, u32)) -> io::Result<()> {
         if !self.namespaces.iter().any(|(of, _)| *of == owner) {
             let janitor = self.janitor.ok_or(io::ErrorKind::NotFound)?;
             janitor.request_namespace(owner, self.ids.outside())?;
@@ -125,8 +130,7 @@ impl<'a> MappedTrees<'a> {
         }
         let namespace = self.namespaces.iter().find(|(of, _)| *of == owner);
         let (_, namespace) = namespace.ok_or(io::ErrorKind::NotFound)?;
-        mount::map_ids(tree.as_fd(), namespace.as_fd())?;
-        Ok(tree)
+        mount::map_ids(tree, namespace.as_fd())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use belljar_init::plan::{LayerSync, MaskKind};
 use belljar_model::{RunId, Template};
@@ -92,9 +93,12 @@ pub struct Workspace {
 /// The layers of an overlay on the host.
 #[derive(Clone, Debug)]
 pub struct OverlayLayers {
-    /// Directory with `upper` and `work`.
+    /// Directory with `upper` and `work`, unless they are in an image.
     pub dir: PathBuf,
     pub sync: LayerSync,
+    /// The mount of an image with `upper` and `work`, see [`crate::LayerImage::for_box`]. The kernel limits
+    /// its size. Only for root.
+    pub image: Option<Arc<OwnedFd>>,
 }
 
 /// A host directory that is mounted as the home of a box, and keeps its files after the run.

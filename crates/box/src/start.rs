@@ -433,6 +433,8 @@ fn layers(request: &Request, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<
     let template = &request.template;
     let writes_to_disk = request.home.is_some()
         || request.workspace.as_ref().is_some_and(|it| it.scratch || it.layers.is_some());
+    let layers = request.workspace.as_ref().and_then(|it| it.layers.as_ref());
+    let has_image = request.home.is_none() && layers.is_some_and(|it| it.image.is_some());
     let state = |layer: Layer| {
         if template.weaken.contains(&layer) {
             return InForce::Weakened;
@@ -448,6 +450,7 @@ fn layers(request: &Request, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<
                     return InForce::StandIn { mechanism: mechanism.to_owned() };
                 }
             },
+            Layer::Rlimits if has_image => "disk: a file system of limited size".to_owned(),
             // The kernel limits no directory of the host.
             Layer::Rlimits if writes_to_disk => {
                 "disk: stand-in, a watcher adds up the files of the box".to_owned()

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::cgroup::{Cgroup, Counts};
-use crate::disk::{DiskCounter, DiskWatch};
+use crate::disk::{DiskLimiter, DiskWatch};
 use crate::flow::{Filter, Flow, OutputFilter, Stream};
 use crate::janitor::Janitor;
 use crate::meter::{Measured, Meter};
@@ -32,10 +32,9 @@ pub struct Supervision<'a> {
     pub error: BorrowedFd<'a>,
     /// The filter for output that goes to the operator's terminal.
     pub filter: Option<&'a mut OutputFilter<'a>>,
-    /// The directory of the overlay's layers and the function that measures them, if the box has an
-    /// overlay.
-    /// The function is called on another thread.
-    pub disk: Option<(PathBuf, Box<DiskCounter>)>,
+    /// A directory on the file system that stores the files of the box, and what limits their size. `None`
+    /// if the box writes no file to disk.
+    pub disk: Option<(PathBuf, DiskLimiter)>,
     /// The descriptor whose readability or closing kills the box.
     pub stop: Option<BorrowedFd<'a>>,
 }
@@ -157,7 +156,7 @@ fn watch(
     let (mut flows, terminal) =
         flows(streams, host_streams).map_err(host("cannot prepare the streams"))?;
     let cap = built.template.limits.disk.as_u64();
-    let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(&layers, count, cap));
+    let disk = with.disk.take().map(|(dir, limiter)| DiskWatch::new(&dir, limiter, cap));
     let disk = disk.transpose().map_err(host("cannot measure the free disk space"))?;
     process::trim_heap();
     let measured = Measured {

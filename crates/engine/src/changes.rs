@@ -13,6 +13,7 @@ use belljar_workspace::{
 };
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::layer_image;
 use crate::notice::Notice;
 use crate::record::{Applying, LedgerHandle};
 use crate::scope::Scoped;
@@ -176,6 +177,7 @@ fn layers_of(state: &Scoped, run: &Run) -> Result<(Layers, Changes), EngineError
 fn open_layers<'r>(state: &Scoped, run: &'r Run) -> Result<(Layers, &'r WorkspaceAt), EngineError> {
     let no_workspace = || anyhow!("run {} had no workspace, so it has no changes", run.id());
     let at = run.record.workspace.as_ref().ok_or_else(no_workspace).kind(ErrorKind::Invalid)?;
+    layer_image::recover(&run.dir).kind(ErrorKind::Broken)?;
     let paths = RunPaths { workspace: &at.path, state: state.home(), run: &run.dir };
     let layers = Layers::open(&paths).kind(ErrorKind::Invalid)?;
     let inode = layers.workspace_inode().context("cannot read the inode of the workspace");

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{
-    BuiltBox, DiskCounter, ExecChannel, HomeMount, LayerSync, Mask, OverlayLayers, Privilege,
+    BuiltBox, DiskLimiter, ExecChannel, HomeMount, LayerSync, Mask, OverlayLayers, Privilege,
     Request, Supervision, Workspace,
 };
 use belljar_model::{
@@ -41,7 +41,7 @@ use crate::scope::Scoped;
 use crate::store::Run;
 
 pub use belljar_box::Stream;
-pub use disk::{DiskLimit, disk_counter};
+pub use disk::DiskLimit;
 pub use ended::Ended;
 use environment::environment;
 
@@ -175,7 +175,7 @@ struct Built {
     env: Vec<(OsString, OsString)>,
     broker: Option<BrokerHandle>,
     output_recorder: OutputRecorder,
-    disk: Option<(PathBuf, Box<DiskCounter>)>,
+    disk: Option<(PathBuf, DiskLimiter)>,
     start: Instant,
 }
 
@@ -216,14 +216,7 @@ impl Built {
             Some(dir) => OutputRecorder::new(template.record, dir).kind(ErrorKind::CannotStart)?,
             None => OutputRecorder::none(),
         };
-        let disk = match spec.disk {
-            Some(DiskLimit { dir, counted }) => {
-                let counter: Box<DiskCounter> =
-                    Box::new(disk_counter(&counted).kind(ErrorKind::CannotStart)?);
-                Some((dir, counter))
-            }
-            None => None,
-        };
+        let disk = spec.disk.map(DiskLimit::limiter).transpose().kind(ErrorKind::CannotStart)?;
         let mut files = spec.files;
         let net = match &broker {
             Some(broker) => Some(broker.request_with(state, &mut env, &mut files)?),
@@ -465,7 +458,7 @@ impl Launched {
     /// Does not count the `excess` of files that were above the disk limit before the program starts.
     pub fn without_excess(&mut self, excess: u64) {
         let disk = self.built.disk.take();
-        self.built.disk = disk.map(|(dir, counter)| (dir, disk::without_excess(counter, excess)));
+        self.built.disk = disk.map(|(dir, limiter)| (dir, disk::without_excess(limiter, excess)));
     }
 
     /// Returns the environment variables of the program.
@@ -559,7 +552,7 @@ pub fn prepare_layers(run: &Run, workspace: &mut Workspace, sync: LayerSync) -> 
     let as_root = Privilege::of_this_process() == Privilege::Root;
     run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
     run.copy_mode(&workspace.path)?;
-    workspace.layers = Some(OverlayLayers { dir: run.dir.clone(), sync });
+    workspace.layers = Some(OverlayLayers { dir: run.dir.clone(), sync, image: None });
     Ok(())
 }
 

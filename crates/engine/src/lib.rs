@@ -20,6 +20,7 @@ pub mod error;
 pub mod file_tools;
 pub mod host;
 pub mod launch;
+mod layer_image;
 pub mod lockdown;
 pub mod logging;
 pub mod moment;

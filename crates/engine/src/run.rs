@@ -5,16 +5,17 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use belljar_box::{BoxEnd, LayerSync, Mask, Workspace};
+use belljar_box::{BoxEnd, LayerImage, LayerSync, Mask, Workspace};
 use belljar_model::permission::Permissions;
 use belljar_model::spec::{RunSpec, WorkspaceSpec};
-use belljar_model::{Mode, Overrides, Purpose, RunResult, Template};
+use belljar_model::{Limits, Mode, Overrides, Purpose, Review, RunResult, Template};
 
 use crate::agents::{self, OutfitRequest};
 use crate::changes;
 use crate::config::{self, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal};
+use crate::layer_image;
 use crate::network::{self, NetworkConfig};
 use crate::notice::Notice;
 use crate::policy;
@@ -37,6 +38,8 @@ pub struct StartedRun {
     config_file: Option<PathBuf>,
     /// Whether the workspace is an overlay.
     has_layers: bool,
+    /// The image with the layers, if the kernel enforces the disk limit.
+    image: Option<LayerImage>,
     /// The lock of the run, held until the run ends.
     _lock: File,
 }
@@ -90,11 +93,15 @@ pub fn start(
     });
     let created = state.store().create(launch.record());
     let (mut run, lock) = created.kind(ErrorKind::CannotStart)?;
+    let mut image = None;
     if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
-        let prepared = launch::prepare_layers(&run, workspace, LayerSync::Skipped);
+        let prepared = layers(&run, workspace, &launch.template.limits);
         let prepared = prepared.kind(ErrorKind::CannotStart);
-        prepared.inspect_err(|_| launch::finish_run(&mut run, None, state))?;
-        launch.disk = Some(DiskLimit::of_layers(run.dir.clone()));
+        image = prepared.inspect_err(|_| launch::finish_run(&mut run, None, state))?;
+        launch.disk = Some(match image {
+            Some(_) => DiskLimit::of_image(run.dir.clone()),
+            None => DiskLimit::of_layers(run.dir.clone()),
+        });
     }
     launch.output_dir = Some(run.dir.clone());
     let has_layers = workspace.as_ref().is_some_and(|workspace| workspace.layers.is_some());
@@ -103,7 +110,7 @@ pub fn start(
         Ok(launched) => {
             let config_file = spec.on.config_file.as_deref().or(state.config_file());
             let config_file = config_file.map(Path::to_owned);
-            Ok(StartedRun { run, launched, config_file, has_layers, _lock: lock })
+            Ok(StartedRun { run, launched, config_file, has_layers, image, _lock: lock })
         }
         Err(failure) => {
             launch::finish_run(&mut run, None, state);
@@ -126,7 +133,7 @@ impl StartedRun {
         streams: Streams<'_>,
         ended: impl FnOnce(),
     ) -> Result<RunEnd, EngineError> {
-        let Self { mut run, launched, config_file, has_layers, _lock } = self;
+        let Self { mut run, launched, config_file, has_layers, image, _lock } = self;
         let template = launched.template().clone();
         let disk = template.limits.disk.as_u64();
         let mut ended = match launched.supervise(state, streams, ended) {
@@ -134,13 +141,17 @@ impl StartedRun {
             Err(failure) => {
                 // The program can have worked until the supervision failed.
                 if has_layers {
+                    export(&mut run, image, state);
                     changes::count_changes(&mut run, state, disk);
                 }
                 launch::finish_run(&mut run, None, state);
                 return Err(failure);
             }
         };
-        let changed = has_layers.then(|| changes::count_changes(&mut run, state, disk));
+        let changed = has_layers.then(|| {
+            export(&mut run, image, state);
+            changes::count_changes(&mut run, state, disk)
+        });
         if let Some(error) = &ended.finished.exec_error {
             let sentence = ended.finished.reason.sentence();
             state.notice(&Notice::Failed(format!("{sentence}: {error}")));
@@ -168,6 +179,29 @@ impl StartedRun {
         ended.network_summary.iter().for_each(|summary| network::report(state, summary));
         let BoxEnd { ended_in_newline, lost_output, .. } = ended.finished;
         Ok(RunEnd { result, ended_in_newline, recorded, lost_output })
+    }
+}
+
+/// Gives the workspace of a run its layers, in an image if the run gets one.
+fn layers(
+    run: &Run,
+    workspace: &mut Workspace,
+    limits: &Limits,
+) -> anyhow::Result<Option<LayerImage>> {
+    let image = layer_image::create(&run.dir, workspace, limits)?;
+    if image.is_none() {
+        launch::prepare_layers(run, workspace, LayerSync::Skipped)?;
+    }
+    Ok(image)
+}
+
+/// Copies the changes of a run out of its image, if it has one. If that fails, they stay in the image and
+/// wait for review.
+fn export(run: &mut Run, image: Option<LayerImage>, state: &Scoped) {
+    let exported = image.map_or(Ok(()), |image| layer_image::export(image, &run.dir));
+    if let Err(error) = exported {
+        run.record.review = Review::Pending;
+        state.notice(&Notice::ChangesUnreadable(format!("{error:#}")));
     }
 }
 

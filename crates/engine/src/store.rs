@@ -5,6 +5,7 @@
 //! $BELLJAR_HOME/runs/<id>/run.json       the record
 //!                         lock           held by the supervisor while it lives
 //!                         upper/ work/   the overlay
+//!                         layers.img     or an image with the overlay, until the box has ended
 //!                         base/ changes.json apply.log trash/   files of belljar-workspace
 //! ```
 
@@ -22,8 +23,10 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use belljar_model::{Review, RunId, RunRecord, RunState};
+use belljar_workspace::LAYER_IMAGE;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::layer_image;
 use crate::store::layout::Layout;
 use crate::store::ledger::SharedLedger;
 use crate::store::lock::{PROBE_TIMEOUT, is_held, try_acquire};
@@ -210,7 +213,11 @@ impl Run {
         let mut record: RunRecord = serde_json::from_slice(&text)?;
         if record.state == RunState::Running && !is_locked(dir) {
             record.state = RunState::Interrupted;
-            if record.review == Review::None && !is_empty(&dir.join("upper")) {
+            if let Err(error) = layer_image::recover(dir) {
+                tracing::warn!("cannot read the changes of a run that was killed: {error:#}");
+            }
+            let has_changes = !is_empty(&dir.join("upper")) || layer_image::exists(dir);
+            if record.review == Review::None && has_changes {
                 record.review = Review::Pending;
             }
         }
@@ -273,6 +280,9 @@ impl Run {
             fs::set_permissions(dir, Permissions::from_mode(0o700)).ok(); // need not exist
         }
         fs::remove_file(self.dir.join("work/work/incompat/volatile/dirty")).ok(); // need not exist
+        for name in [LAYER_IMAGE, "layers.new"] {
+            fs::remove_file(self.dir.join(name)).ok(); // need not exist
+        }
         for name in ["upper"].into_iter().chain(MARKED.into_iter().rev()).chain(["work"]) {
             fs::remove_dir(self.dir.join(name)).ok(); // fails for a directory that is not empty
         }

@@ -9,6 +9,7 @@ pub mod capability;
 pub mod clone;
 pub mod exec;
 pub mod landlock;
+pub mod loop_device;
 pub mod mount;
 pub mod net;
 pub mod probe;

@@ -26,6 +26,11 @@ const OPEN: usize = 24;
 /// The maximum size of a list of attribute names and of an attribute value, in bytes.
 const ATTRIBUTE: usize = 64 * 1024;
 
+/// The name of the upper layer in a run directory and in an image.
+const UPPER: &[u8] = b"upper";
+/// The name of an upper layer that is not yet complete.
+const INCOMPLETE: &[u8] = b"upper.new";
+
 /// The numbers of copied and skipped files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Copied {
@@ -52,13 +57,41 @@ pub fn copy_tree(from: &Path, to: &Path) -> Result<Copied, CopyError> {
         Ok((source, at::child_dir(&above, at::last_name(to)?)?))
     };
     let (source, target) = opened().map_err(fail)?;
-    let root = rustix::io::fcntl_dupfd_cloexec(&target, 3).map_err(|errno| fail(errno.into()))?;
+    let copied = copy(source, &target)?;
+    rustix::fs::syncfs(&target).map_err(|errno| fail(errno.into()))?;
+    Ok(copied)
+}
+
+/// Copies the upper layer from the image of a run, whose root is `image`, to the run directory, unless it is
+/// there already. The copy has another name until it is complete, so an interrupted copy can be repeated.
+/// Nothing is synced to disk, as for a layer without an image.
+pub fn take_upper(image: BorrowedFd<'_>, run_dir: &Path) -> Result<Copied, CopyError> {
+    let fail = |source: io::Error| CopyError { path: UPPER.to_vec(), source };
+    let run = at::open_root(run_dir).map_err(fail)?;
+    if at::stat(&run, UPPER).map_err(fail)?.is_some() {
+        return Ok(Copied::default());
+    }
+    crate::discard::delete_in(&run, INCOMPLETE).map_err(fail)?;
+    let opened = || -> io::Result<(OwnedFd, OwnedFd)> {
+        let source = open_readable(image, UPPER)?;
+        at::mkdir(&run, INCOMPLETE, 0o700)?;
+        Ok((source, at::child_dir(&run, INCOMPLETE)?))
+    };
+    let (source, target) = opened().map_err(fail)?;
+    let copied = copy(source, &target)?;
+    at::rename_new(&run, INCOMPLETE, &run, UPPER).map_err(fail)?;
+    Ok(copied)
+}
+
+/// Copies the content and the metadata of a directory into a new directory.
+fn copy(source: OwnedFd, target: &OwnedFd) -> Result<Copied, CopyError> {
+    let again = || Ok::<_, io::Error>((target.try_clone()?, target.try_clone()?));
+    let (root, target) = again().map_err(|source| CopyError { path: Vec::new(), source })?;
     let mut copying =
         Copying { root, path: Vec::new(), done: Copied::default(), linked: HashMap::new() };
     copying
         .all(source, target)
         .map_err(|source| CopyError { path: copying.path.clone(), source })?;
-    rustix::fs::syncfs(&copying.root).map_err(|errno| fail(errno.into()))?;
     Ok(copying.done)
 }
 

@@ -13,9 +13,22 @@ use crate::at;
 use crate::meta::FileKind;
 
 /// The layers of a run to delete, and their names while the deletion is in progress.
-const LAYERS: [(&str, &str); 3] =
-    [("upper", "gone.upper"), ("work", "gone.work"), ("base", "gone.base")];
-const FILES: [&str; 4] = ["changes.json", "changes.json.new", "earlier.json", "earlier.json.new"];
+const LAYERS: [(&str, &str); 4] = [
+    ("upper", "gone.upper"),
+    ("upper.new", "gone.upper.new"),
+    ("work", "gone.work"),
+    ("base", "gone.base"),
+];
+const FILES: [&str; 6] = [
+    "changes.json",
+    "changes.json.new",
+    "earlier.json",
+    "earlier.json.new",
+    LAYER_IMAGE,
+    "layers.new",
+];
+/// The name of the image in a run directory that holds the layers until the end of the box.
+pub const LAYER_IMAGE: &str = "layers.img";
 const TRASH: (&str, &str) = ("trash", "gone.trash");
 
 /// The number of deleted files and directories.
@@ -97,6 +110,11 @@ fn remove_layer(
         rustix::fs::fsync(run).map_err(|errno| DiscardError::Sync { source: errno.into() })?;
     }
     delete(run, aside.as_bytes(), count)
+}
+
+/// Deletes a directory tree in `run`, if it exists.
+pub(crate) fn delete_in(run: &OwnedFd, tree: &[u8]) -> io::Result<()> {
+    delete(run, tree, &mut Discarded::default()).map_err(io::Error::other)
 }
 
 fn delete(run: &OwnedFd, tree: &[u8], count: &mut Discarded) -> Result<(), DiscardError> {

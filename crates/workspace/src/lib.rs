@@ -46,12 +46,12 @@ pub use change::{
 pub use choice::{Choice, Pattern, Pick};
 pub use compare::{Difference, compare};
 pub use content::{BadHash, Content, ContentHash};
-pub use copy::{Copied, CopyError, copy_tree};
+pub use copy::{Copied, CopyError, copy_tree, take_upper};
 pub use diff::{
     Colour, DiffReport, DiffReportEntry, report, stat, stat_with_lines, three_way, unified,
     write_unified,
 };
-pub use discard::{DiscardError, Discarded, discard, empty_trash, remove_tree};
+pub use discard::{DiscardError, Discarded, LAYER_IMAGE, discard, empty_trash, remove_tree};
 pub use host::{ObserveError, Observed};
 pub use layers::{Layers, OpenError, RunPaths};
 pub use links::leads_out;

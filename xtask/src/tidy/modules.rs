@@ -18,6 +18,7 @@ const ENGINE_ORDER: &[&str] = &[
     "lockdown",
     "logging",
     "host",
+    "layer_image",
     "store",
     "config",
     "scope",

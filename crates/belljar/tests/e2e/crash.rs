@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_testkit::{
-    Lab, Signal, cgroups_of, descendants, eventually, is_alive, mounts_naming, orphans,
+    Lab, Program, Signal, cgroups_of, descendants, eventually, is_alive, is_root, mounts_naming,
+    orphans,
 };
 use serde_json::Value;
 
@@ -177,12 +178,27 @@ fn supervisor_killed_at_system_calls_leaves_nothing_running_part_4() {
     kill_at_calls(3);
 }
 
+/// Returns a program that runs a script in a box. With `has_image`, and as root, its layers are in an image.
+fn run_in(lab: &Lab, has_image: bool, script: &str) -> Program {
+    let disk = if has_image { "64MiB" } else { "2GiB" };
+    lab.belljar(["run", "--disk", disk, "--", "bash", "-c", script])
+}
+
 #[test]
 fn supervisor_killed_after_varying_delays_leaves_nothing_running() {
+    kill_after_delays(false);
+}
+
+#[test]
+fn supervisor_killed_after_varying_delays_with_an_image_leaves_nothing_running() {
+    kill_after_delays(true);
+}
+
+fn kill_after_delays(has_image: bool) {
     let lab = lab();
     create_files(&lab);
     for step in 0..60 {
-        let live = lab.bash(SCRIPT).start();
+        let live = run_in(&lab, has_image, SCRIPT).start();
         std::thread::sleep(Duration::from_micros(1500 * step));
         // A stopped supervisor cannot start a process between the listing and the kill.
         live.signal(Signal::STOP);
@@ -197,10 +213,17 @@ fn supervisor_killed_after_varying_delays_leaves_nothing_running() {
 
 #[test]
 fn changes_of_a_killed_run_are_kept_until_discard() {
+    [false, true].into_iter().for_each(check_changes_of_a_killed_run);
+}
+
+fn check_changes_of_a_killed_run(has_image: bool) {
     let lab = lab();
     create_files(&lab);
-    let live = lab.bash(&format!("{SCRIPT}; echo written; sleep 1000")).start();
+    let script = format!("{SCRIPT}; echo written; sleep 1000");
+    let live = run_in(&lab, has_image, &script).start();
     live.wait_for_output("written");
+    let is_image = lab.run_dir().join("layers.img").exists();
+    assert_eq!(is_image, has_image && is_root(), "the box uses an image only if it is asked for");
     assert_eq!(list_runs(&lab)[0]["state"], "running");
     let family = descendants(live.pid());
     live.signal(Signal::KILL);

@@ -3,10 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use belljar_box::view::HOME;
-use belljar_box::{ExecChannel, ExecError, LayerSync, OverlayLayers, Program, Request, StartError};
-use belljar_model::{Access, ByteSize, InForce, Layer, Mount};
+use belljar_box::{
+    DiskLimiter, DiskUse, ExecChannel, ExecError, LayerSync, OverlayLayers, Program, Request,
+    StartError,
+};
+use belljar_model::{Access, ByteSize, InForce, Layer, Mount, Reason};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{Fixture, eventually, output_of, program, write};
@@ -239,7 +244,7 @@ fn d16_end_of_an_overlay_syncs_no_file_system_of_the_host() {
     let options_with = |sync: LayerSync, name: &str| {
         let mut workspace = fixture.overlay(name).unwrap();
         let dir = workspace.layers.take().unwrap().dir;
-        workspace.layers = Some(OverlayLayers { dir, sync });
+        workspace.layers = Some(OverlayLayers { dir, sync, image: None });
         let request = Request { workspace: Some(workspace), ..fixture.request() };
         let mut sandbox = fixture.start(&request);
         let mounts = "grep ' /workspace ' /proc/self/mounts && echo more >> file && sync";
@@ -286,4 +291,28 @@ fn d16_socket_buffers_count_against_the_memory_limit() {
         // Without a cgroup nothing limits these buffers; the threat model says so.
         assert!(!has_cgroup || much.exit != Some(0), "{act}: {much:?}");
     }
+}
+
+#[test]
+fn d16_deadline_does_not_wait_for_a_measurement_of_the_disk_that_never_ends() {
+    let fixture = Fixture::new();
+    let mut request = Request { workspace: fixture.overlay("w"), ..fixture.request() };
+    request.template.limits.timeout = Some(Duration::from_secs(60));
+    let (entered, measuring) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let counter = move |_| {
+        entered.send(()).ok(); // only the first measurement is awaited
+        released.recv().ok(); // blocks until the test ends
+        Ok(DiskUse { bytes: 0, complete: true })
+    };
+    let full = |_| Ok(DiskUse { bytes: u64::MAX, complete: true });
+    let mut control = fixture.start_limited(&request, DiskLimiter::Counter(Box::new(full)));
+    assert_eq!(control.wait().reason, Reason::Disk, "control: measurements stop a box");
+    request.workspace = fixture.overlay("w2");
+    request.template.limits.timeout = Some(Duration::from_secs(1));
+    let mut sandbox = fixture.start_limited(&request, DiskLimiter::Counter(Box::new(counter)));
+    measuring.recv().expect("control: the measurement started");
+    let end = sandbox.wait();
+    assert_eq!(end.reason, Reason::Timeout);
+    drop(release); // the measurement was blocked until here
 }

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belljar_box::{
-    BoxEnd, ExecChannel, ExecProcess, ExecStreams, HomeMount, LayerSync, OverlayLayers, Program,
-    Request, StartError, Supervision, Workspace, embedded,
+    BoxEnd, DiskLimiter, ExecChannel, ExecProcess, ExecStreams, HomeMount, LayerSync,
+    OverlayLayers, Program, Request, StartError, Supervision, Workspace, embedded,
 };
 use belljar_model::{Access, Mount, RunId, Template};
 use rustix::pipe::PipeFlags;
@@ -105,7 +105,7 @@ impl Fixture {
         for part in ["upper", "work"] {
             self.directory(&format!("{name}.layers/{part}"));
         }
-        let layers = OverlayLayers { dir: layers, sync: LayerSync::Skipped };
+        let layers = OverlayLayers { dir: layers, sync: LayerSync::Skipped, image: None };
         Some(Workspace { layers: Some(layers), scratch: false, ..self.scratch(name)? })
     }
 
@@ -119,6 +119,20 @@ impl Fixture {
     }
 
     pub(crate) fn try_start(&self, request: &Request) -> Result<TestBox, StartError> {
+        self.try_start_with(request, None)
+    }
+
+    /// Starts a box whose disk limit is enforced by this limiter.
+    pub(crate) fn start_limited(&self, request: &Request, limiter: DiskLimiter) -> TestBox {
+        self.try_start_with(request, Some(limiter)).unwrap()
+    }
+
+    fn try_start_with(
+        &self,
+        request: &Request,
+        limiter: Option<DiskLimiter>,
+    ) -> Result<TestBox, StartError> {
+        let disk = limiter.map(|limiter| (self.path(""), limiter));
         let (mut running, ()) = belljar_box::start(request, |_| ())?;
         let channel = running.take_exec_channel().expect("the request asks for a channel");
         assert!(running.take_exec_channel().is_none(), "the channel can be taken only once");
@@ -130,7 +144,7 @@ impl Fixture {
                 output: output.as_fd(),
                 error: output.as_fd(),
                 filter: None,
-                disk: None,
+                disk,
                 stop: None,
             };
             let (end, teardown) = running.supervise(supervision).unwrap();
@@ -181,6 +195,11 @@ impl TestBox {
     pub(crate) fn shell(&self, script: &str) -> (bool, String) {
         let output = self.run(&["sh", "-c", &format!("exec 2>&1\n{script}")]);
         (output.exit == Some(0), output.out.trim_end().to_owned())
+    }
+
+    /// Waits until the box ends, without ending its input.
+    pub(crate) fn wait(&mut self) -> BoxEnd {
+        self.watcher.take().unwrap().join().unwrap()
     }
 
     /// Ends the first program, and with it the box.

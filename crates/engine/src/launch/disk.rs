@@ -1,37 +1,50 @@
-//! Measures the disk usage of a box.
+//! Limits the disk usage of a box.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use belljar_box::{DiskCounter, DiskUse};
+use belljar_box::{DiskLimiter, DiskUse};
 use belljar_workspace::UsageCap;
 use rustix::fs::{Mode as FileMode, OFlags};
 
 /// The number of bytes that each file counts at least against a disk limit.
 const BYTES_PER_FILE: u64 = 4096;
 
-/// The directories whose size counts against the disk limit of a box.
+/// The disk limit of a box: where its files are, and what limits their size.
 #[derive(Clone, Debug)]
 pub struct DiskLimit {
     /// The directory on the file system that the box writes to.
     pub dir: PathBuf,
-    /// The directories whose size is counted.
-    pub counted: Vec<PathBuf>,
+    /// The directories whose size is measured. `None` if the kernel enforces the limit.
+    pub measured: Option<Vec<PathBuf>>,
 }
 
 impl DiskLimit {
-    /// Returns a disk limit that counts the upper layer of an overlay in `dir`.
+    /// Returns a disk limit that measures the upper layer of an overlay in `dir`.
     pub fn of_layers(dir: PathBuf) -> Self {
-        Self { counted: vec![dir.join("upper")], dir }
+        Self { measured: Some(vec![dir.join("upper")]), dir }
+    }
+
+    /// Returns a disk limit that the kernel enforces, for an image in `dir`.
+    pub const fn of_image(dir: PathBuf) -> Self {
+        Self { dir, measured: None }
+    }
+
+    pub(super) fn limiter(self) -> anyhow::Result<(PathBuf, DiskLimiter)> {
+        let limiter = match self.measured {
+            None => DiskLimiter::Kernel,
+            Some(dirs) => DiskLimiter::Counter(Box::new(disk_counter(&dirs)?)),
+        };
+        Ok((self.dir, limiter))
     }
 }
 
 /// Returns a function that measures the disk usage of host directories, such as the upper layer of an overlay.
 ///
 /// The argument of the function is the number of bytes after which the measurement may stop.
-pub fn disk_counter(
+fn disk_counter(
     dirs: &[PathBuf],
 ) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse> + use<>> {
     let open =
@@ -65,16 +78,19 @@ pub fn excess(dir: &Path, cap: u64) -> io::Result<u64> {
     Ok(counted.saturating_sub(cap))
 }
 
-/// Returns a counter that does not count the `excess` that was there before the box started. So the box
+/// Returns a limiter that does not count the `excess` that was there before the box started. So the box
 /// can run, and is stopped only if it writes more.
-pub fn without_excess(mut counter: Box<DiskCounter>, excess: u64) -> Box<DiskCounter> {
-    if excess == 0 {
-        return counter;
+pub fn without_excess(limiter: DiskLimiter, excess: u64) -> DiskLimiter {
+    match limiter {
+        DiskLimiter::Counter(mut counter) if excess > 0 => {
+            DiskLimiter::Counter(Box::new(move |cap| {
+                let used = counter(cap.saturating_add(excess))?;
+                Ok(DiskUse { bytes: used.bytes.saturating_sub(excess), ..used })
+            }))
+        }
+        // The kernel counts only the files of this box.
+        limiter @ (DiskLimiter::Kernel | DiskLimiter::Counter(_)) => limiter,
     }
-    Box::new(move |cap| {
-        let used = counter(cap.saturating_add(excess))?;
-        Ok(DiskUse { bytes: used.bytes.saturating_sub(excess), ..used })
-    })
 }
 
 fn open_dir(dir: &Path) -> io::Result<OwnedFd> {
@@ -85,6 +101,8 @@ fn open_dir(dir: &Path) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use belljar_box::DiskCounter;
 
     use super::*;
 
@@ -111,7 +129,10 @@ mod tests {
             let before = excess(dir.path(), CAP).unwrap();
             assert!(before > 0, "{name}");
             assert!(is_exceeded(&mut counter()), "control: {name} without the excess");
-            let mut counter = without_excess(Box::new(counter()), before);
+            let limiter = DiskLimiter::Counter(Box::new(counter()));
+            let DiskLimiter::Counter(mut counter) = without_excess(limiter, before) else {
+                panic!("the limiter is still a counter");
+            };
             assert!(!is_exceeded(&mut *counter), "{name}");
             // Enough for one limit or the other, whichever was reached.
             for at in 0..4 {
@@ -119,12 +140,5 @@ mod tests {
             }
             assert!(is_exceeded(&mut *counter), "{name}");
         }
-    }
-
-    #[test]
-    fn counter_without_excess_is_unchanged() {
-        let mut counter =
-            without_excess(Box::new(|cap| Ok(DiskUse { bytes: cap, complete: true })), 0);
-        assert_eq!(counter(7).unwrap().bytes, 7);
     }
 }

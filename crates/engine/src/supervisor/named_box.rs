@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
@@ -108,8 +108,8 @@ impl StartedBox {
         (spec.masks, spec.network, spec.exec_channel) = (masks, Some(network_config), true);
         spec.output_dir = Some(of.dir.clone());
         let dirs = ["upper", "home", "repo"].map(|name| of.dir.join(name));
-        let counted: Vec<PathBuf> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
-        spec.disk = Some(DiskLimit { dir: of.dir.clone(), counted });
+        let measured = Some(dirs.into_iter().filter(|dir| dir.is_dir()).collect());
+        spec.disk = Some(DiskLimit { dir: of.dir.clone(), measured });
         let log = OutputLog::open(&of.dir).context("cannot open the output log of the box");
         let log = log.kind(ErrorKind::CannotStart)?;
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
@@ -309,6 +309,7 @@ fn layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
         return launch::prepare_layers(run, workspace, LayerSync::Real);
     }
     run.make_work_dir()?;
-    workspace.layers = Some(OverlayLayers { dir: run.dir.clone(), sync: LayerSync::Real });
+    let (dir, sync) = (run.dir.clone(), LayerSync::Real);
+    workspace.layers = Some(OverlayLayers { dir, sync, image: None });
     Ok(())
 }

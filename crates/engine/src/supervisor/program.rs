@@ -239,7 +239,8 @@ fn workspace(spec: &ProgramWorkspace) -> anyhow::Result<Workspace> {
         }
         ProgramWorkspace::Project { path, mode, dir } => {
             let (place, path) = belljar_box::open(path)?;
-            let layers = OverlayLayers { dir: dir.clone(), sync: LayerSync::Skipped };
+            let (dir, sync) = (dir.clone(), LayerSync::Skipped);
+            let layers = OverlayLayers { dir, sync, image: None };
             let layers = (*mode != Mode::ReadOnly).then_some(layers);
             Ok(Workspace { place, path, layers, scratch: false })
         }

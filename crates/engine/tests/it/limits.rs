@@ -8,7 +8,7 @@ use std::path::Path;
 
 use belljar_engine::error::ErrorKind;
 use belljar_model::{InForce, Layer, Reason};
-use belljar_testkit::{ProcessTree, cgroups_of, eventually, is_root, mounts_naming};
+use belljar_testkit::{ProcessTree, cgroups_of, eventually, is_root, mounts_naming, root_or_skip};
 use serde_json::{Value, json};
 
 use crate::test_engine::{FinishedRun, TestEngine};
@@ -107,10 +107,99 @@ for made in range(100):
     assert_eq!(ended.succeeded(), "True");
 }
 
+/// Returns what enforces the disk limit of a run, from the layers of its result.
+fn disk_limiter(run: &FinishedRun) -> &str {
+    let rlimits = run.result.layers.iter().find(|state| state.layer == Layer::Rlimits);
+    match rlimits.map(|layer| &layer.state) {
+        Some(InForce::InForce { detail }) => detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+const KERNEL: &str = "disk: a file system of limited size";
+
 #[test]
-fn program_that_fills_the_workspace_layer_is_killed_at_the_disk_limit() {
-    let script = "for i in $(seq 1000); do head -c 2M /dev/zero > f$i; done; sleep 1000";
-    check_end(json!({"disk": "16MiB"}), script, Reason::Disk, 137);
+fn program_that_fills_the_workspace_layer_is_stopped_at_the_disk_limit() {
+    let script = "for i in $(seq 1000); do head -c 2M /dev/zero > f$i || exit 1; done; sleep 1000";
+    let engine = TestEngine::new();
+    let run = engine.run(json!({"disk": "16MiB"}), script);
+    let end = (run.result.reason, run.result.exit_code());
+    if disk_limiter(&run) == KERNEL {
+        assert_eq!(end, (Reason::Exited, 1), "{}", run.stderr);
+        assert!(run.stderr.contains("No space left on device"), "{}", run.stderr);
+    } else {
+        assert_eq!(end, (Reason::Disk, 137), "{}", run.stderr);
+    }
+    check_nothing_is_left(&engine);
+}
+
+/// A script that writes files of 1 MiB and deletes each one, which a mapping, a message in a socket or an open
+/// descriptor then holds. Prints the number of MiB that were written before the first error, and the error.
+const HIDDEN_FILES: &str = "exec python3 -c '
+import errno, mmap, os, socket, sys
+kept, made = [], 0
+try:
+    for made in range(64):
+        file = os.open(\"f\", os.O_CREAT | os.O_RDWR)
+        os.write(file, b\"x\" * (1 << 20))
+        os.unlink(\"f\")
+        if made % 3 == 0: kept.append(mmap.mmap(file, 1 << 20))
+        if made % 3 == 1:
+            pair = socket.socketpair()
+            socket.send_fds(pair[0], [b\"x\"], [file])
+            kept.append(pair)
+        if made % 3 < 2: os.close(file)
+    print(\"all\")
+except OSError as error: print(made, errno.errorcode[error.errno])
+open(\"kept\", \"w\").close()'";
+
+#[test]
+fn d16_kernel_limits_deleted_files_of_a_box_of_root() {
+    if !root_or_skip("only root can mount an image") {
+        return;
+    }
+    let engine = TestEngine::new();
+    let control = engine.run(json!({}), HIDDEN_FILES);
+    assert!(disk_limiter(&control).contains("stand-in"), "control: the default limit");
+    assert_eq!(control.succeeded(), "all", "control: below the limit");
+    let run = engine.run(json!({"disk": "16MiB"}), HIDDEN_FILES);
+    assert_eq!(disk_limiter(&run), KERNEL);
+    let out = run.succeeded();
+    let (made, error) = out.split_once(' ').unwrap_or_else(|| panic!("{out}"));
+    assert_eq!(error, "ENOSPC");
+    let made: u64 = made.parse().unwrap();
+    assert!((15..=18).contains(&made), "{made} MiB were written below a limit of 16 MiB");
+    // The changes are ordinary files again, and wait for review.
+    let kept = engine.lab.runs().iter().filter(|run| run.join("upper/kept").exists()).count();
+    assert_eq!(kept, 2);
+    check_nothing_is_left(&engine);
+    let images = || fs::read_to_string("/proc/mounts").unwrap();
+    assert!(!images().contains(&engine.lab.dir().display().to_string()));
+}
+
+#[test]
+fn run_in_an_image_keeps_deletions_links_modes_and_attributes() {
+    if !root_or_skip("only root can mount an image") {
+        return;
+    }
+    let script = "rm gone; rm -r replaced; mkdir replaced; echo new > replaced/new
+        ln -s nowhere link; mkdir -m 700 private; chmod 755 tool; ln tool hard; mkfifo pipe";
+    let changes = |overrides: Value| {
+        let engine = TestEngine::new();
+        for name in ["gone", "replaced/old", "tool"] {
+            engine.lab.write(name, "text");
+        }
+        engine.run(overrides, script).succeeded();
+        let run = engine.lab.run_dir();
+        let list = fs::read(run.join("changes.json")).unwrap();
+        let mut list: Value = serde_json::from_slice(&list).unwrap();
+        for entry in list["entries"].as_array_mut().unwrap() {
+            // The time and the inode of the user's file differ between two workspaces.
+            entry.as_object_mut().unwrap().retain(|key, _| key != "host" && key != "base");
+        }
+        list["entries"].to_string()
+    };
+    assert_eq!(changes(json!({"disk": "16MiB"})), changes(json!({})));
 }
 
 #[test]
