@@ -126,6 +126,19 @@ impl Index {
         self.size()
     }
 
+    /// Builds the index anew if rows are missing, and adds the newer events of the log.
+    ///
+    /// A query cannot notice a missing row, so a reader calls this once, when it opens the index.
+    pub(crate) fn complete(&mut self, log: &Log) -> Result<(), IndexError> {
+        let checked = check::is_complete(&self.connection);
+        if checked.map_err(self.failed("count the rows of the index"))? {
+            return Ok(());
+        }
+        self.remove();
+        *self = Self::open_file(self.path.clone(), log)?;
+        self.catch_up(log).map(drop)
+    }
+
     /// Returns whether the index is a file that other processes share.
     #[cfg(test)]
     pub(crate) const fn is_on_disk(&self) -> bool {

@@ -114,7 +114,11 @@ impl Reader {
         let index = Index::open(paths, &log)?;
         let mut reader = Self { paths: paths.clone(), log, index, size: 0, damage: None };
         reader.refresh()?;
-        Ok(reader)
+        match reader.index.complete(&reader.log) {
+            // A damaged log was reported by the refresh.
+            Ok(()) | Err(IndexError::Log { .. } | IndexError::Event { .. }) => Ok(reader),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads new events and returns the number of readable events.

@@ -1,20 +1,23 @@
-//! Compares the index with one that is built anew from the log.
+//! Checks whether the index is complete: by its numbers of rows, or by a comparison with an index that is
+//! built anew from the log.
 //!
-//! The index has no hashes of its own: whoever can write its file can remove rows, and lists of events
-//! are then incomplete. Only the log decides.
+//! The index has no hashes of its own: whoever can write its file can remove rows and change the numbers,
+//! and lists of events are then incomplete. Only the log decides.
 
 use std::path::Path;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Transaction};
 
+use super::query::number;
 use super::reached::Reached;
+use super::sql::BLOCK;
 use super::{fill, schema};
 use crate::log::Log;
 
 /// The tables that are derived from the log, in the order of their keys.
 const DERIVED: [&str; 7] = [
-    "SELECT next, offset, tail_offset, tail_length, tail_leaf FROM meta",
+    "SELECT next, offset, tail_offset, tail_length, tail_leaf, runs, intents FROM meta",
     "SELECT * FROM name ORDER BY id",
     "SELECT * FROM run ORDER BY id",
     "SELECT * FROM event ORDER BY idx",
@@ -22,6 +25,18 @@ const DERIVED: [&str; 7] = [
     "SELECT * FROM body ORDER BY hash, idx",
     "SELECT * FROM open_intent ORDER BY idx",
 ];
+
+/// Returns whether the tables have as many rows as were added to them.
+///
+/// One statement, because other processes add rows meanwhile. Takes about 10 ms for a million events.
+pub(super) fn is_complete(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT next = (SELECT count(*) FROM event)
+            AND runs = (SELECT count(*) FROM run)
+            AND intents = (SELECT count(*) FROM open_intent)
+            AND (next + ?1 - 1) / ?1 = (SELECT count(*) FROM span)
+        FROM meta WHERE id = 0";
+    connection.query_row(sql, [number(BLOCK)], |row| row.get(0))
+}
 
 /// Returns whether the index file contradicts the log.
 ///

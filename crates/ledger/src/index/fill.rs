@@ -47,6 +47,11 @@ struct Filling<'t> {
     names: HashMap<String, i64>,
     runs: HashMap<String, Run>,
     next_run: i64,
+    /// The numbers of rows that the transaction adds to `run` and `open_intent`.
+    new_runs: u64,
+    opened_intents: u64,
+    /// The number of rows that the transaction removes from `open_intent`.
+    closed_intents: u64,
     /// The block that is being filled, with its earliest and latest time.
     block: Option<(u64, u64, u64)>,
     tail: Option<(u64, usize, Digest)>,
@@ -131,6 +136,9 @@ fn fill<'l>(
     if let Err(Stop::Sqlite(error)) = end {
         return Err(Stop::Sqlite(error));
     }
+    reached.runs += filling.new_runs;
+    reached.intents =
+        (reached.intents + filling.opened_intents).saturating_sub(filling.closed_intents);
     reached.tail = filling.finish().map_err(Stop::Sqlite)?.or(reached.tail);
     end
 }
@@ -167,7 +175,8 @@ fn clear(transaction: &Transaction<'_>) -> rusqlite::Result<Reached> {
         "DELETE FROM event; DELETE FROM name; DELETE FROM run; DELETE FROM span; DELETE FROM body;
          DELETE FROM open_intent;",
     )?;
-    let reached = Reached { next: 0, offset: HEADER as u64, tail: None, is_sound: true };
+    let reached =
+        Reached { next: 0, offset: HEADER as u64, tail: None, runs: 0, intents: 0, is_sound: true };
     reached.write(transaction)?;
     Ok(reached)
 }
@@ -200,6 +209,9 @@ impl<'t> Filling<'t> {
             next_run: transaction
                 .query_row("SELECT coalesce(max(id), 0) + 1 FROM run", [], |row| row.get(0))?,
             names,
+            new_runs: 0,
+            opened_intents: 0,
+            closed_intents: 0,
             runs: HashMap::new(),
             block: None,
             tail: None,
@@ -276,11 +288,11 @@ impl<'t> Filling<'t> {
             let intent: Option<String> =
                 self.opened.query_row([cause], |row| row.get(0)).optional()?;
             if intent.is_some_and(|intent| event::closes(view.kind, &intent)) {
-                self.close.execute([cause])?;
+                self.closed_intents += self.close.execute([cause])? as u64;
             }
         }
         if event::opens(view.kind, verdict) {
-            self.open.execute((index, run, view.kind))?;
+            self.opened_intents += self.open.execute((index, run, view.kind))? as u64;
         }
         self.tail = Some((event.offset, event.bytes.len(), event.leaf));
         self.see(event.index / BLOCK, view.moment.time)
@@ -310,6 +322,7 @@ impl<'t> Filling<'t> {
                 Ok((row.get(0)?, position(row, 1)?))
             })
             .optional()?;
+        self.new_runs += u64::from(known.is_none());
         let (id, first) = known.unwrap_or((self.next_run, event.index));
         self.next_run = self.next_run.max(id + 1);
         let run = Run { id, first, last: 0, sequence: 0, hash: event.leaf };

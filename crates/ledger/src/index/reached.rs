@@ -14,21 +14,32 @@ pub(super) struct Reached {
     pub(super) offset: u64,
     /// The offset, length and hash of the last indexed event.
     pub(super) tail: Option<(u64, usize, Digest)>,
-    /// Whether the number of rows equals the number of indexed events.
+    /// The number of rows of `run`.
+    pub(super) runs: u64,
+    /// The number of rows of `open_intent`.
+    pub(super) intents: u64,
+    /// Whether the last row is the row of the last indexed event.
     pub(super) is_sound: bool,
 }
 
 impl Reached {
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Self> {
         let sql = "SELECT next, offset, tail_offset, tail_length, tail_leaf,
-            coalesce((SELECT max(idx) + 1 FROM event), 0) FROM meta WHERE id = 0";
+            coalesce((SELECT max(idx) + 1 FROM event), 0), runs, intents FROM meta WHERE id = 0";
         connection.query_row(sql, [], |row| {
             let next = position(row, 0)?;
             let tail = match next {
                 0 => None,
                 _ => Some((position(row, 2)?, row.get::<_, u16>(3)?.into(), digest(row, 4)?)),
             };
-            Ok(Self { next, offset: position(row, 1)?, tail, is_sound: next == position(row, 5)? })
+            Ok(Self {
+                next,
+                offset: position(row, 1)?,
+                tail,
+                runs: position(row, 6)?,
+                intents: position(row, 7)?,
+                is_sound: next == position(row, 5)?,
+            })
         })
     }
 
@@ -38,10 +49,18 @@ impl Reached {
             None => (0, 0, Vec::new()),
         };
         let sql = "UPDATE meta SET next = ?1, offset = ?2, tail_offset = ?3, tail_length = ?4,
-            tail_leaf = ?5 WHERE id = 0";
+            tail_leaf = ?5, runs = ?6, intents = ?7 WHERE id = 0";
         let changed = transaction.execute(
             sql,
-            (number(self.next), number(self.offset), number(offset), number(length as u64), leaf),
+            (
+                number(self.next),
+                number(self.offset),
+                number(offset),
+                number(length as u64),
+                leaf,
+                number(self.runs),
+                number(self.intents),
+            ),
         )?;
         match changed {
             1 => Ok(()),

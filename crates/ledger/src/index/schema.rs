@@ -13,7 +13,7 @@ use crate::frame::{HEADER, LedgerId};
 use crate::random;
 
 /// The version of the schema, raised with every change; an index of another version is rebuilt.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -30,6 +30,8 @@ CREATE TABLE meta (
     tail_offset INTEGER NOT NULL,
     tail_length INTEGER NOT NULL,
     tail_leaf BLOB NOT NULL,
+    runs INTEGER NOT NULL,
+    intents INTEGER NOT NULL,
     salts INTEGER NOT NULL,
     secret BLOB NOT NULL
 );
@@ -224,7 +226,7 @@ pub(super) fn fill(connection: &mut Connection, id: LedgerId) -> rusqlite::Resul
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
     transaction.execute(
-        "INSERT INTO meta VALUES (0, ?1, 0, ?2, 0, 0, x'', ?2, ?3)",
+        "INSERT INTO meta VALUES (0, ?1, 0, ?2, 0, 0, x'', 0, 0, ?2, ?3)",
         (id.to_string(), super::query::number(HEADER as u64), secret),
     )?;
     transaction.pragma_update(None, "user_version", VERSION)?;

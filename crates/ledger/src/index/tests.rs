@@ -373,7 +373,7 @@ fn unusable_index_is_rebuilt() {
         let path = path.clone();
         move || Connection::open(&path).unwrap().execute_batch(sql).unwrap()
     };
-    with(&sql("PRAGMA user_version = 2"));
+    with(&sql("PRAGMA user_version = 3"));
     with(&sql("DROP TABLE event"));
     with(&sql("DROP TABLE meta"));
     with(&sql("DELETE FROM meta"));
@@ -382,6 +382,44 @@ fn unusable_index_is_rebuilt() {
     with(&sql("UPDATE meta SET offset = 64"));
     with(&sql("UPDATE meta SET tail_leaf = x'00'"));
     with(&sql("UPDATE meta SET ledger = ''"));
+}
+
+#[test]
+fn h12_reader_rebuilds_an_index_with_missing_rows() {
+    let mut made = Made::new();
+    // The last event is an intent without an outcome.
+    let mut events = some_events(2500);
+    events.push(of(9, "run.created"));
+    made.add(&events);
+    let path = made.paths.index();
+    let change = |sql: &str| Connection::open(&path).unwrap().execute(sql, []).unwrap();
+    let counts = |paths: &LedgerPaths| {
+        let reader = crate::Reader::open(paths).unwrap();
+        let found = |query: Query| reader.events(&query).unwrap().len();
+        let unsettled = reader.unsettled(None).unwrap().len();
+        let runs = reader.find_run("").unwrap().len();
+        let by_time = Query { since: Some(0), ..Query::default() };
+        (found(Query::default()), found(by_time), unsettled, runs)
+    };
+    drop(made.ready());
+    let whole = counts(&made.paths);
+    assert!(whole.0 == 2501 && whole.1 == 2501 && whole.2 > 0 && whole.3 > 0, "{whole:?}");
+    for sql in [
+        "DELETE FROM event WHERE idx = 1200",
+        "DELETE FROM event WHERE idx < 1200",
+        "DELETE FROM open_intent",
+        "DELETE FROM span WHERE block = 1",
+        "DELETE FROM run WHERE id = 2",
+    ] {
+        assert!(change(sql) > 0, "control: {sql} removes rows");
+        // Control: an index that is only brought up to date does not notice.
+        let mut index = made.index();
+        index.catch_up(&made.log()).unwrap();
+        assert!(!check::is_complete(&index.connection).unwrap(), "{sql}");
+        drop(index);
+        assert_eq!(counts(&made.paths), whole, "{sql}");
+        assert!(check::is_complete(&made.index().connection).unwrap(), "{sql}");
+    }
 }
 
 #[test]
