@@ -105,12 +105,18 @@ struct BoxReport {
 impl BoxReport {
     /// Reads the status of a box, and asks its supervisor if the box runs.
     fn new(scope: &Scoped, named_box: &NamedBox) -> Self {
-        let state = named_box.state();
         let ask = || supervisor::ask(scope, named_box, &ToSupervisor::Status);
-        let response = (state == BoxState::Running).then(ask);
-        let live = match response {
-            Some(Ok(FromSupervisor::Status(live))) => Some(live),
-            _ => None,
+        let (state, live) = match named_box.state() {
+            BoxState::Running => match ask() {
+                Ok(FromSupervisor::Status(live)) => (BoxState::Running, Some(live)),
+                // The box was stopping when it was asked, and `stop` waits for its end.
+                Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::WrongState) => {
+                    let is_up = named_box.is_up();
+                    (if is_up { BoxState::Changing } else { named_box.state() }, None)
+                }
+                _ => (BoxState::Running, None),
+            },
+            state => (state, None),
         };
         Self {
             name: named_box.name().clone(),

@@ -87,6 +87,28 @@ fn named_box_outlives_the_up_command_and_starts_again_after_stop() {
 }
 
 #[test]
+fn stop_waits_for_a_supervisor_that_no_longer_answers_and_status_does_not_say_running() {
+    let lab = lab();
+    up(&lab, "task", "true");
+    let dir = lab.state().join("boxes/task");
+    belljar_testkit::kill(supervisor_pid(&lab, "task"));
+    eventually("the supervisor has ended", || state(&lab, "task") == "interrupted");
+    // This test holds the lock as a supervisor does between the end of its program and its own end.
+    let lock = fs::File::options().write(true).open(dir.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(state(&lab, "task"), "changing");
+    let stop = lab.belljar(["stop", "task"]).start();
+    let pid = stop.pid();
+    eventually("stop has locked the box", || {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| to == dir.join("turn"))
+    });
+    drop(lock);
+    stop.wait().expect(0);
+    assert_eq!(state(&lab, "task"), "interrupted");
+}
+
+#[test]
 fn home_of_a_named_box_persists_and_is_not_shared_with_other_boxes() {
     let lab = lab();
     up(&lab, "one", "cat ~/note 2>/dev/null || true; echo first > ~/note");

@@ -53,7 +53,11 @@ pub fn stop(state: &Scoped, named_box: &NamedBox, now: bool) -> Result<Stopped, 
 }
 
 fn halt(state: &Scoped, named_box: &NamedBox, now: bool) -> Result<(), EngineError> {
-    supervisor::ask(state, named_box, &ToSupervisor::Stop { now })?;
+    match supervisor::ask(state, named_box, &ToSupervisor::Stop { now }) {
+        // The program of the box has ended, and the supervisor is about to exit: wait for it.
+        Err(error) if matches!(error.kind(), ErrorKind::WrongState | ErrorKind::Busy) => {}
+        asked => drop(asked?),
+    }
     let deadline = Instant::now() + STOP_TIMEOUT;
     while named_box.is_up() {
         if Instant::now() > deadline {

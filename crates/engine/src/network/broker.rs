@@ -188,7 +188,10 @@ impl Broker {
 
     /// Asks the broker to exit, because the box ended, and kills it after `SHUTDOWN_TIMEOUT`.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        // A broker that has ended by itself raises an alarm, also if its recorder has not noticed it yet.
+        if !self.is_gone() {
+            self.stopping.store(true, Ordering::Release);
+        }
         tracing::debug!(pid = self.process.pid, "broker is asked to exit");
         rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // fails if the broker has already exited
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
@@ -199,6 +202,13 @@ impl Broker {
                 return;
             }
         }
+    }
+
+    /// Returns whether the broker has closed its socket, which the kernel does first when it is killed.
+    fn is_gone(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let ready = rustix::event::poll(&mut polled, Some(&timespec(Duration::ZERO)));
+        ready.is_ok_and(|ready| ready > 0)
     }
 
     /// Waits for the exit of the broker and returns whether it exited in time.
@@ -259,5 +269,38 @@ impl SealedSecrets {
             secrets::key_descriptor(key_command, &store).kind(ErrorKind::Invalid)?;
         let renewals = Arc::new(Renewals::new(store, policy));
         Ok(Some(Self { source, key: key.into(), secrets, renewals }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::learn::no_rules;
+    use crate::{record, scope};
+
+    #[test]
+    fn a32_broker_killed_just_before_the_end_of_its_box_is_reported() {
+        let home = tempfile::tempdir().unwrap();
+        let state = scope::of_test(home.path());
+        let ledger = record::open(&state).unwrap();
+        let run = state.new_id().unwrap().0;
+        // A program that runs until it is killed.
+        let start = || {
+            let upstream = UpstreamConfig { roots: Vec::new(), name_servers: Vec::new() };
+            let program = Path::new("/usr/bin/yes");
+            Broker::start(program, run, no_rules(), upstream, None, false, state.clock()).unwrap()
+        };
+        // The recorder runs only after the end of the box, as on a busy machine.
+        let killed = start();
+        let recorder = killed.recorder().unwrap();
+        rustix::process::pidfd_send_signal(&killed.process.pidfd, Signal::KILL).unwrap();
+        assert!(killed.has_exited(belljar_testkit::DEADLINE));
+        killed.stop();
+        assert!(recorder.run(&ledger, run).broker_gone);
+        // Control: a broker that ends because it is asked to raises no alarm.
+        let stopped = start();
+        let recorder = stopped.recorder().unwrap();
+        stopped.stop();
+        assert!(!recorder.run(&ledger, run).broker_gone);
     }
 }

@@ -151,7 +151,11 @@ pub fn call(
             let text = format!("cannot get a response from the supervisor of box {name}");
             Err(EngineError::new(ErrorKind::Broken, anyhow::Error::new(error).context(text)))
         }
-        // No supervisor is running, or the supervisor is about to exit.
+        // The supervisor is about to exit. It holds the lock of the box until its last change is saved.
+        Ok((_, _, None)) | Err(_) if of.is_up() => {
+            let text = format!("box {name} is starting or stopping; try again");
+            Err(EngineError::message(ErrorKind::Busy, text))
+        }
         Ok((_, _, None)) | Err(_) => {
             let text = format!("box {name} is not running; `belljar start {name}` starts it");
             Err(EngineError::message(ErrorKind::WrongState, text))
