@@ -24,8 +24,8 @@ use belljar_box::{
     Request, Supervision, Workspace,
 };
 use belljar_model::{
-    Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
-    WorkspaceAt,
+    Caller, Clock, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState,
+    Template, WorkspaceAt,
 };
 use tracing::field::Empty;
 use tracing::{Span, error_span};
@@ -482,6 +482,11 @@ impl Launched {
         tracing::warn!(kind = ?error.kind(), "program is not started");
         self.built_box.abandon();
         self.recorder.failed(error.inner()).ok(); // the caller has the first error
+    }
+
+    /// Returns the clock of file timestamps. It is later than all changes of files before the launch.
+    pub fn file_clock(&self) -> Clock {
+        belljar_workspace::file_clock_after(self.built.start)
     }
 
     /// Starts the program and waits until it ends. Calls `ended` as soon as the program has ended.

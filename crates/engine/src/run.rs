@@ -136,6 +136,10 @@ impl StartedRun {
         let Self { mut run, launched, config_file, has_layers, image, _lock } = self;
         let template = launched.template().clone();
         let disk = template.limits.disk.as_u64();
+        if let Some(at) = &mut run.record.workspace {
+            // The program starts now, so files that changed until now are the files it works with.
+            at.clock = launched.file_clock();
+        }
         let mut ended = match launched.supervise(state, streams, ended) {
             Ok(ended) => ended,
             Err(failure) => {

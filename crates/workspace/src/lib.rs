@@ -16,6 +16,7 @@ mod at;
 mod base;
 mod change;
 mod choice;
+mod clock;
 mod compare;
 mod content;
 mod copy;
@@ -44,6 +45,7 @@ pub use change::{
     Unsupported,
 };
 pub use choice::{Choice, Pattern, Pick};
+pub use clock::{file_clock, file_clock_after};
 pub use compare::{Difference, compare};
 pub use content::{BadHash, Content, ContentHash};
 pub use copy::{Copied, CopyError, copy_tree, take_upper};
@@ -61,9 +63,3 @@ pub use path::{MAX_PATH, PathError, RelPath};
 pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply, unapplied};
 pub use seal::{LoadError, SealError, SealLimits, prepare_restart, read_changes, seal};
 pub use usage::{Usage, UsageCap, usage};
-
-/// Returns the coarse clock that the kernel uses for file timestamps.
-pub fn file_clock() -> belljar_model::Clock {
-    let coarse = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    belljar_model::Clock { secs: coarse.tv_sec, nanos: u32::try_from(coarse.tv_nsec).unwrap_or(0) }
-}

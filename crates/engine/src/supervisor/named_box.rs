@@ -127,7 +127,11 @@ impl StartedBox {
         let null = null.context("cannot open /dev/null").kind(ErrorKind::CannotStart)?;
         // A start that fails before this point does not change the record of the last run.
         let mut is_saved = false;
+        let start = spec.start;
         let launched = launch::launch_after(state, spec, || {
+            if let Some(at) = &mut run.record.workspace {
+                at.clock = belljar_workspace::file_clock_after(start);
+            }
             run.save().kind(ErrorKind::CannotStart)?;
             is_saved = true;
             Ok(())

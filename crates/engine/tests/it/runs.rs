@@ -64,6 +64,25 @@ fn run_is_found_by_id_by_unique_prefix_or_by_name() {
 }
 
 #[test]
+fn change_of_a_file_that_the_host_wrote_right_before_the_run_is_no_conflict() {
+    let engine = TestEngine::new();
+    let file = engine.lab.workspace().join("f");
+    let changed = |content: &str| {
+        // A file that was just read gets an exact timestamp, which is ahead of the coarse clock.
+        fs::write(&file, "").unwrap();
+        fs::metadata(&file).unwrap();
+        fs::write(&file, content).unwrap();
+        let id = run_with_a_change(&engine, None);
+        let dir = engine.lab.state().join("runs").join(id);
+        fs::read_to_string(dir.join("changes.json")).unwrap()
+    };
+    for number in 0..40 {
+        let changes = changed(&format!("{number}\n"));
+        assert!(changes.contains("\"kept\"") && !changes.contains("\"unknown\""), "{changes}");
+    }
+}
+
+#[test]
 fn run_without_changes_leaves_no_overlay_directories() {
     let engine = TestEngine::new();
     engine.succeed(json!({}), "ls");
