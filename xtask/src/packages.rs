@@ -70,6 +70,10 @@ pub(crate) const FOR_TESTS: &[Package] = &[
     package("util-linux", "setpriv", "runs tests as a plain user; also unshare and script"),
     package("procps", "ps", "run inside a box"),
     package("passwd", "useradd", "creates the plain user for tests"),
+    package("mount", "mount", "mounts the disks whose power fails in tests"),
+    package("e2fsprogs", "mkfs.ext4", "a disk whose power fails in a test"),
+    package("xfsprogs", "mkfs.xfs", "a disk whose power fails in a test, and copies of disks"),
+    package("btrfs-progs", "mkfs.btrfs", "a disk whose power fails in a test"),
 ];
 
 /// Installs the packages that are not installed yet.

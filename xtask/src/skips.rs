@@ -24,6 +24,9 @@ const EXPECTED: &[(&str, &str)] = &[
         "files_that_root_writes_to_a_repository_belong_to_the_owner_of_the_repository",
         "the run as root checks the owner",
     ),
+    ("h12_ended_runs_survive_a_power_failure_on_ext4", "the run as root mounts the disk"),
+    ("h12_ended_runs_survive_a_power_failure_on_xfs", "the run as root mounts the disk"),
+    ("h12_ended_runs_survive_a_power_failure_on_btrfs", "the run as root mounts the disk"),
     ("a29_supervisor_refuses_connections_of_other_users", "the run as root checks the other user"),
     ("rustc_and_cargo_compile_and_run_programs_in_a_box", "the run as root reads the toolchain"),
 ];

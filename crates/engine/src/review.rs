@@ -1,9 +1,11 @@
 //! Review of the changes of a box: finds the run, and discards its changes.
 
 pub mod cloned;
+mod damaged;
 pub mod list;
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -34,7 +36,12 @@ pub fn find(state: &Scoped, current_dir: &Path, which: Option<&str>) -> Result<R
     runs.extend(box_store::runs(state));
     runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
     match which {
-        Some(name) => find_named(runs, name),
+        Some(name) => match find_named(runs, name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                damaged::find(state, name)?.ok_or(error)
+            }
+            found => found,
+        },
         None => newest_of_directory(runs, current_dir),
     }
 }
@@ -93,8 +100,19 @@ pub fn lock(run: &Run) -> Result<ReviewLock, EngineError> {
     lock_within(run, CHANGE_TIMEOUT)
 }
 
+/// Reads a run again under its [`ReviewLock`]: another command may have reviewed it before.
+pub fn reload(state: &Scoped, run: &Run) -> Result<Run, EngineError> {
+    damaged::reload(state, run)
+}
+
 fn lock_within(run: &Run, timeout: Duration) -> Result<ReviewLock, EngineError> {
-    let held = lock::acquire(&run.dir.join("review"), Rank::Review, timeout);
+    let held = match lock::acquire(&run.dir.join("review"), Rank::Review, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = format!("run {} was removed by another command", run.id());
+            return Err(EngineError::message(ErrorKind::NotFound, text));
+        }
+        held => held,
+    };
     let held = held.context("cannot lock the run for a review").kind(ErrorKind::Broken)?;
     let held = held.ok_or_else(|| {
         let id = run.id();
@@ -104,20 +122,43 @@ fn lock_within(run: &Run, timeout: Duration) -> Result<ReviewLock, EngineError> 
     Ok(ReviewLock { _held: held })
 }
 
-/// Returns whether a run has changes to discard. A run that is still running is an error.
-pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
-    if run.record.state == RunState::Running {
-        return Err(invalid(format!("run {} is still running; wait until it ends", run.id())));
+/// Checks that the changes of a run were not discarded. The caller holds the [`ReviewLock`] of the run.
+pub fn check_not_discarded(run: &Run) -> Result<(), EngineError> {
+    if run.record.review == Review::Discarded {
+        let id = run.id();
+        return Err(invalid(format!(
+            "the changes of run {id} were discarded; nothing was applied"
+        )));
     }
-    Ok(run.record.review.is_pending())
+    Ok(())
+}
+
+/// Returns whether a run has changes to discard.
+///
+/// A run that is still running is an error, and a run whose changes were applied, too.
+pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
+    let id = run.id();
+    if run.record.state == RunState::Running {
+        return Err(invalid(format!("run {id} is still running; wait until it ends")));
+    }
+    match run.record.review {
+        Review::Pending | Review::PartlyApplied => Ok(true),
+        Review::None | Review::Discarded => Ok(false),
+        Review::Applied => Err(invalid(format!(
+            "the changes of run {id} were applied; nothing was discarded; the files that `apply` replaced are in {}",
+            run.dir.join("trash").display()
+        ))),
+    }
 }
 
 /// Records that the changes of a run are discarded, then removes them.
-pub fn discard(state: &Scoped, run: &mut Run) -> Result<(), EngineError> {
+///
+/// Returns `false` if another command discarded them first.
+pub fn discard(state: &Scoped, run: &mut Run) -> Result<bool, EngineError> {
     let _lock = lock(run)?;
-    *run = Run::load(&run.dir).kind(ErrorKind::Damaged)?;
+    *run = reload(state, run)?;
     if !can_discard(run)? {
-        return Err(invalid(format!("run {} has no changes to discard any more", run.id())));
+        return Ok(false);
     }
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     record::discarded(&ledger, run.id())
@@ -130,7 +171,8 @@ pub fn discard(state: &Scoped, run: &mut Run) -> Result<(), EngineError> {
     run.record.review = Review::Discarded;
     run.save().kind(ErrorKind::Broken)?;
     record::settle(&ledger, state, run.id(), "the operator discarded its changes")
-        .kind(ErrorKind::Broken)
+        .kind(ErrorKind::Broken)?;
+    Ok(true)
 }
 
 /// Moves the changes of a stopped box to the trash. Returns false if the box has no changes.
@@ -233,6 +275,18 @@ mod tests {
             waiting.join().unwrap()
         });
         let error = discarded.unwrap_err();
-        assert!(error.to_string().contains("has no changes to discard any more"), "{error}");
+        assert!(error.to_string().contains("were applied; nothing was discarded"), "{error}");
+    }
+
+    #[test]
+    fn review_of_a_run_that_another_command_removed_fails_with_not_found() {
+        let home = tempfile::tempdir().unwrap();
+        let state = scope::of_test(home.path());
+        let run = run(&state);
+        lock(&run).map(drop).expect("control: the run exists");
+        fs::remove_dir_all(&run.dir).unwrap();
+        let error = lock(&run).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("was removed by another command"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use belljar_model::{Review, RunId, RunRecord, RunState};
@@ -29,7 +29,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::layer_image;
 use crate::store::layout::Layout;
 use crate::store::ledger::SharedLedger;
-use crate::store::lock::{PROBE_TIMEOUT, is_held, try_acquire};
+use crate::store::lock::{PROBE_TIMEOUT, Rank, is_held, try_acquire};
 
 /// The open state directory of one tenant.
 #[derive(Clone, Debug)]
@@ -51,6 +51,13 @@ pub struct Run {
 pub struct DamagedRun {
     pub dir: PathBuf,
     pub why: String,
+}
+
+impl DamagedRun {
+    /// Returns the id of the run, which is the name of its directory.
+    pub fn id(&self) -> Option<RunId> {
+        self.dir.file_name()?.to_str()?.parse().ok()
+    }
 }
 
 /// The maximum number of records of finished runs that are kept.
@@ -112,14 +119,14 @@ impl Store {
         Ok((run, lock))
     }
 
-    /// Returns the runs whose record cannot be read. A run that is just being created is not damaged.
-    pub fn damaged_runs(&self, now: SystemTime) -> anyhow::Result<Vec<DamagedRun>> {
+    /// Returns the runs whose record cannot be read. A run that is just being created is not damaged: its
+    /// record is written atomically, before its layers are created.
+    pub fn damaged_runs(&self) -> anyhow::Result<Vec<DamagedRun>> {
         let entries = fs::read_dir(self.layout.runs()).context("cannot list the runs")?;
         let dirs = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let damaged = |dir: PathBuf| {
             let why = format!("{:#}", Run::load(&dir).err()?);
-            let damaged = has_content(&dir) && is_old(&dir, now) && !is_locked(&dir);
-            damaged.then_some(DamagedRun { dir, why })
+            (has_content(&dir) && !is_locked(&dir)).then_some(DamagedRun { dir, why })
         };
         Ok(dirs.filter_map(damaged).collect())
     }
@@ -134,14 +141,18 @@ impl Store {
     }
 
     /// Removes the oldest finished runs, and leftovers of killed processes.
+    ///
+    /// A run whose trash has files that an apply replaced is kept until `belljar gc` empties the trash.
     pub fn prune(&self, now: SystemTime) -> anyhow::Result<()> {
         self.remove_unrecorded(now)?;
         self.remove_ended_calls(now);
-        let idle =
-            |run: &Run| run.record.state != RunState::Running && !run.record.review.is_pending();
-        for run in self.runs()?.into_iter().filter(idle).skip(MAX_FINISHED_RUNS) {
-            belljar_workspace::discard(&run.dir).ok(); // a failed removal is retried next time
-            fs::remove_dir_all(&run.dir).ok();
+        for run in self.runs()?.into_iter().filter(Run::is_removable).skip(MAX_FINISHED_RUNS) {
+            let review = lock::acquire(&run.dir.join("review"), Rank::Review, Duration::ZERO);
+            let Ok(Some(_review)) = review else { continue }; // a command is reviewing the run
+            if Run::load(&run.dir).is_ok_and(|run| run.is_removable()) {
+                belljar_workspace::discard(&run.dir).ok(); // a failed removal is retried next time
+                fs::remove_dir_all(&run.dir).ok();
+            }
         }
         Ok(())
     }
@@ -201,7 +212,7 @@ fn has_content(dir: &Path) -> bool {
 
 /// Checks whether a file or directory is older than the time that the start of a run takes.
 fn is_old(dir: &Path, now: SystemTime) -> bool {
-    const START_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+    const START_TIME: Duration = Duration::from_secs(10);
     let modified = dir.symlink_metadata().and_then(|meta| meta.modified());
     modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age > START_TIME))
 }
@@ -288,6 +299,12 @@ impl Run {
         }
     }
 
+    /// Returns whether nothing of the user is lost if the directory of the run is removed.
+    fn is_removable(&self) -> bool {
+        let is_idle = self.record.state != RunState::Running && !self.record.review.is_pending();
+        is_idle && is_empty(&self.dir.join("trash"))
+    }
+
     /// Copies the mode of the workspace directory to the upper layer, where the box sees it.
     pub fn copy_mode(&self, workspace: &Path) -> anyhow::Result<()> {
         let mode = fs::metadata(workspace).context("cannot read the mode of the workspace")?.mode()
@@ -326,8 +343,6 @@ pub fn is_empty(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -341,7 +356,7 @@ mod tests {
         fs::write(runs.join("torn/run.json"), "{").unwrap();
         let later = belljar_testkit::wall_clock() + Duration::from_secs(60);
         store.prune(later).unwrap();
-        let damaged = store.damaged_runs(later).unwrap();
+        let damaged = store.damaged_runs().unwrap();
         assert_eq!(damaged.len(), 1, "{damaged:?}");
         assert_eq!(damaged[0].dir, runs.join("torn"));
         assert!(runs.join("torn/run.json").exists());

@@ -43,8 +43,10 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     let _lock =
         named_box.as_ref().map(|named_box| named_box.lock_while_stopped("apply")).transpose()?;
     let _lock = review::lock(&run)?;
-    // Read the run again: another command may have reviewed it while this command waited for the lock.
-    run = Run::load(&run.dir).kind(ErrorKind::Damaged)?;
+    run = review::reload(&state, &run)?;
+    if named_box.is_none() {
+        review::check_not_discarded(&run)?;
+    }
     let (layers, changed) = changes::open(&state, &run)?;
     let mut choice = choice(args).kind(ErrorKind::Invalid)?;
     choice.denied = changes::denied(&permissions(&state, named_box.as_ref(), &run, cli)?, &changed);

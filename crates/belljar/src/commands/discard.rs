@@ -37,8 +37,9 @@ pub(crate) fn run(args: &DiscardArgs) -> Outcome {
         return Ok(0);
     }
     let id = run.id();
+    let nothing = || print::note(&format!("run {id} has no changes to discard"));
     if !review::can_discard(&run)? {
-        print::note(&format!("run {id} has no changes to discard"));
+        nothing();
         return Ok(0);
     }
     let question = format!("discard the changes of run {id}?");
@@ -47,7 +48,9 @@ pub(crate) fn run(args: &DiscardArgs) -> Outcome {
             "nothing was discarded, because it was not confirmed; `--yes` skips the question",
         ));
     }
-    review::discard(&state, &mut run)?;
-    print::note(&format!("discarded the changes of run {id}"));
+    match review::discard(&state, &mut run)? {
+        true => print::note(&format!("discarded the changes of run {id}")),
+        false => nothing(), // another command discarded them first
+    }
     Ok(0)
 }

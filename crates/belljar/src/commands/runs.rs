@@ -56,16 +56,9 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
             print::out(&intent.text_line()).kind(ErrorKind::Broken)?;
         }
     }
-    let now = state.clock().now();
-    for DamagedRun { dir, why } in state.store().damaged_runs(now).kind(ErrorKind::Broken)? {
+    for damaged in state.store().damaged_runs().kind(ErrorKind::Broken)? {
         count += 1;
-        let dir = display::safe(dir.as_os_str().as_encoded_bytes());
-        if args.json {
-            print::json(&json!({ "damaged": dir, "why": why })).kind(ErrorKind::Broken)?;
-        } else {
-            let line = display::safe_line(format!("the run record in {dir} is damaged: {why}"));
-            print::out(&format!("{line}\n")).kind(ErrorKind::Broken)?;
-        }
+        print_damaged(&damaged, args.json)?;
     }
     if count == 0 && !args.json {
         print::note(
@@ -74,6 +67,24 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
     }
     state.store().prune(state.clock().now()).kind(ErrorKind::Broken)?;
     Ok(0)
+}
+
+/// Prints a run whose record cannot be read, and how to review its changes.
+fn print_damaged(damaged: &DamagedRun, json: bool) -> Result<(), EngineError> {
+    let DamagedRun { dir, why } = damaged;
+    let (dir, id) = (display::safe(dir.as_os_str().as_encoded_bytes()), damaged.id());
+    if json {
+        let line = json!({ "damaged": dir, "why": why, "id": id });
+        return print::json(&line).kind(ErrorKind::Broken);
+    }
+    let advice = match id {
+        Some(id) => {
+            format!("; `belljar diff {id}` shows its changes, `belljar apply {id}` applies them")
+        }
+        None => String::new(),
+    };
+    let line = display::safe_line(format!("the run record in {dir} is damaged: {why}{advice}"));
+    print::out(&format!("{line}\n")).kind(ErrorKind::Broken)
 }
 
 /// Returns whether changes of a run wait for review.

@@ -27,6 +27,8 @@ mod code_attacks;
 #[cfg(test)]
 mod compat;
 #[cfg(test)]
+mod concurrent_reviews;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod guides;
@@ -44,6 +46,8 @@ mod net_cli;
 mod outage;
 #[cfg(test)]
 mod picture;
+#[cfg(test)]
+mod power_loss;
 #[cfg(test)]
 mod programs;
 #[cfg(test)]

@@ -134,6 +134,65 @@ fn discard_refuses_a_run_that_is_still_running() {
     lab.belljar(["discard", "--yes", &id]).run().fails_with(0, "discarded");
 }
 
+#[test]
+fn h12_run_with_a_damaged_record_is_listed_and_its_changes_can_be_reviewed() {
+    let lab = lab();
+    lab.write("f", "host\n");
+    let damage = |text: &str| {
+        lab.bash("echo box > f").succeed();
+        let dir = lab.runs().pop().unwrap();
+        fs::write(dir.join("run.json"), text).unwrap();
+        (dir.file_name().unwrap().to_str().unwrap().to_owned(), dir)
+    };
+    let (discarded, _) = damage("{");
+    lab.belljar(["discard", "--yes", &discarded]).run().fails_with(0, "discarded the changes");
+    let (id, dir) = damage("");
+    let listed = lab.belljar(["runs"]).succeed();
+    assert!(
+        listed.contains("is damaged") && listed.contains(&format!("belljar diff {id}")),
+        "{listed}"
+    );
+    let found = objects(lab.belljar(["runs", "--json"]));
+    assert!(
+        found.iter().any(|run| run["id"] == id.as_str() && run["why"].is_string()),
+        "{found:?}"
+    );
+    let diff = lab.belljar(["diff", &id[..12]]).succeed();
+    assert!(diff.contains("-host") && diff.contains("+box"), "{diff}");
+    // A change on the host after the run is still noticed.
+    lab.write("f", "changed later\n");
+    lab.belljar(["apply", "--yes", &id]).run().fails_with(1, "nothing was applied");
+    lab.belljar(["apply", "--yes", "--theirs", "f", &id]).run().fails_with(0, "damaged");
+    assert_eq!(fs::read_to_string(lab.workspace().join("f")).unwrap(), "box\n");
+    let listed = lab.belljar(["runs"]).succeed();
+    assert!(!listed.contains("damaged"), "the record is written again: {listed}");
+    // Without the ledger, the error says where the changes are.
+    fs::write(dir.join("run.json"), "").unwrap();
+    fs::rename(lab.state().join("ledger"), lab.dir().join("ledger")).unwrap();
+    let upper = dir.join("upper").display().to_string();
+    lab.belljar(["diff", &id]).run().fails_with(1, &upper);
+}
+
+#[test]
+fn gc_removes_files_that_apply_replaced_only_when_they_are_old() {
+    let lab = lab();
+    lab.write("f", "host\n");
+    lab.bash("echo box > f").succeed();
+    lab.belljar(["apply", "--yes"]).succeed();
+    let trash = lab.run_dir().join("trash");
+    let count = || fs::read_dir(&trash).map_or(0, Iterator::count);
+    assert_eq!(count(), 1);
+    lab.belljar(["gc"]).succeed();
+    assert_eq!(count(), 1, "the file is not old");
+    let dry = lab.belljar(["gc", "--dry-run", "--older-than", "0s"]).succeed();
+    assert!(dry.contains("would remove the files that `belljar apply"), "{dry}");
+    assert_eq!(count(), 1);
+    lab.belljar(["gc", "--older-than", "0s"]).succeed();
+    assert_eq!(count(), 0);
+    let dry = lab.belljar(["gc", "--dry-run", "--older-than", "0s"]).succeed();
+    assert!(!dry.contains("belljar apply"), "control: {dry}");
+}
+
 // ---- The state directory
 
 #[test]

@@ -1,4 +1,5 @@
-//! Garbage collection: removes old boxes, entries of the trash and approvals. Keeps unapplied work.
+//! Garbage collection: removes old boxes, entries of the trash, files that `apply` replaced, and approvals.
+//! Keeps unapplied work.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +12,9 @@ use crate::approvals;
 use crate::box_store::{self, NamedBox, trash};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
+use crate::review;
 use crate::scope::Scoped;
+use crate::store::{Run, is_empty};
 
 /// The maximum time for the creation of a box. Older unfinished boxes are removed.
 const CREATION_TIMEOUT: Duration = Duration::from_hours(1);
@@ -55,6 +58,16 @@ pub fn collect(
             removed(&text)?;
         }
     }
+    for run in runs_with_old_trash(state, options.older_than)? {
+        let id = run.id();
+        if !options.dry_run {
+            let _lock = review::lock(&run)?;
+            belljar_workspace::empty_trash(&run.dir)
+                .with_context(|| format!("cannot empty the trash of run {id}"))
+                .kind(ErrorKind::Broken)?;
+        }
+        removed(&format!("the files that `belljar apply {id}` replaced"))?;
+    }
     let approvals = approvals::remove_old(state, approvals::RETENTION, options.dry_run)?;
     if approvals > 0 {
         removed(&format!("{approvals} approvals that were closed more than 14 days ago"))?;
@@ -74,6 +87,20 @@ fn unfinished(state: &Scoped) -> Result<Vec<PathBuf>, EngineError> {
     let entries = entries.filter_map(Result::ok);
     let hidden = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
     Ok(hidden.map(|entry| entry.path()).filter(is_old).collect())
+}
+
+/// Returns the runs whose trash has files, the last of which was put there long ago by `apply`.
+fn runs_with_old_trash(state: &Scoped, age: Duration) -> Result<Vec<Run>, EngineError> {
+    let mut runs = state.store().runs().kind(ErrorKind::Broken)?;
+    runs.extend(box_store::runs(state));
+    let now = state.clock().now();
+    runs.retain(|run| {
+        let trash = run.dir.join("trash");
+        let modified = trash.symlink_metadata().and_then(|meta| meta.modified()).ok();
+        let is_old = modified.is_some_and(|it| now.duration_since(it).is_ok_and(|it| it > age));
+        is_old && !is_empty(&trash)
+    });
+    Ok(runs)
 }
 
 /// Moves a stopped box to the trash if its last use is long ago. Returns a description of the box.

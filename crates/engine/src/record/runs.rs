@@ -67,24 +67,39 @@ pub fn list(reader: &Reader, purposes: &Purposes) -> Result<Vec<RecordedRun>, En
     let mut all = Vec::new();
     let query = Query { newest_first: true, ..created_events() };
     each(reader, query, &mut |row| {
-        if let (Some(id), Some((created, time))) = (row.run, created(reader, row)?) {
-            let purpose = purpose(&created);
-            if purposes.include(purpose) {
-                all.push(RecordedRun {
-                    id,
-                    name: created.name,
-                    created: time,
-                    purpose,
-                    template: created.template,
-                    mode: created.mode,
-                    workspace: created.workspace.map(|path| OsString::from_vec(path).into()),
-                    end: end(reader, id)?,
-                });
-            }
+        if let (Some(id), Some((created, time))) = (row.run, created(reader, row)?)
+            && purposes.include(purpose(&created))
+        {
+            all.push(recorded(reader, id, created, time)?);
         }
         Ok(true)
     })?;
     Ok(all)
+}
+
+/// Returns a run as recorded in the ledger; `None` if the ledger has no record of it.
+pub fn find(reader: &Reader, id: RunId) -> Result<Option<RecordedRun>, EngineError> {
+    let first = reader.find(id, 0).kind(ErrorKind::Broken)?;
+    let created = first.map(|row| created(reader, &row)).transpose()?.flatten();
+    created.map(|(created, time)| recorded(reader, id, created, time)).transpose()
+}
+
+fn recorded(
+    reader: &Reader,
+    id: RunId,
+    created: RunCreated,
+    time: u64,
+) -> Result<RecordedRun, EngineError> {
+    Ok(RecordedRun {
+        id,
+        purpose: purpose(&created),
+        name: created.name,
+        created: time,
+        template: created.template,
+        mode: created.mode,
+        workspace: created.workspace.map(|path| OsString::from_vec(path).into()),
+        end: end(reader, id)?,
+    })
 }
 
 /// Returns the newest run in the ledger that has one of these purposes.

@@ -119,6 +119,43 @@ fn prune_removes_the_oldest_runs_and_keeps_runs_that_wait_for_review() {
 }
 
 #[test]
+fn prune_keeps_runs_under_review_and_runs_whose_trash_has_files() {
+    let engine = TestEngine::new();
+    engine.succeed(json!({}), "true");
+    let done = engine.lab.run_dir();
+    let id = done.file_name().unwrap().to_str().unwrap().to_owned();
+    let text = fs::read_to_string(done.join("run.json")).unwrap();
+    let copy = |number: usize| {
+        let other = format!("0000{number:012}");
+        let dir = done.with_file_name(&other);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("run.json"), text.replace(&id, &other)).unwrap();
+        dir
+    };
+    let [kept, reviewed, emptied] = [0, 1, 2].map(copy);
+    (3..510).map(copy).for_each(drop);
+    for dir in [&kept, &emptied] {
+        fs::create_dir(dir.join("trash")).unwrap();
+    }
+    fs::write(kept.join("trash/1"), "a file of the user").unwrap();
+    let store = engine.state.store();
+    let load = |dir: &Path| Run::load(dir).unwrap();
+    let held = review::lock(&load(&reviewed)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| store.prune(engine.state.clock().now()).unwrap());
+    });
+    assert!(kept.join("trash/1").exists(), "files that an apply replaced are kept");
+    assert!(reviewed.exists(), "a run under review is kept");
+    assert!(!emptied.exists(), "control: an old run with an empty trash is removed");
+    drop(held);
+    store.prune(engine.state.clock().now()).unwrap();
+    assert!(!reviewed.exists(), "control: the review has ended");
+    fs::remove_file(kept.join("trash/1")).unwrap();
+    store.prune(engine.state.clock().now()).unwrap();
+    assert!(!kept.exists(), "control: the trash is empty");
+}
+
+#[test]
 fn list_of_runs_skips_run_directories_with_an_invalid_record() {
     let engine = TestEngine::new();
     let valid = run_with_a_change(&engine, None);
