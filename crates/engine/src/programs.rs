@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use belljar_wire::Stream;
 pub use language::Language;
-pub use queue::ClientId;
+pub use queue::ClientNumber;
 pub use report::ProgramReport;
 pub use session::{ProgramSession, WorkspaceSpec, close_session};
 pub use task::{Program, Work};
@@ -213,7 +213,7 @@ impl Programs {
         &self,
         session: &Arc<ProgramSession>,
         work: Work,
-        client: ClientId,
+        client: ClientNumber,
         listener: &mut dyn Listener,
         cancelled: &CancellationToken,
     ) -> Result<ProgramOutcome, RunError> {

@@ -18,7 +18,7 @@ use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::policy::open_workspace;
 use belljar_engine::programs::{
-    ClientId, Language, Listener, Program, ProgramOutcome, ProgramReport, Programs, RunError,
+    ClientNumber, Language, Listener, Program, ProgramOutcome, ProgramReport, Programs, RunError,
     Stream, Work, WorkspaceSpec, close_session,
 };
 use belljar_engine::screen::guard::Guard;
@@ -60,7 +60,7 @@ pub(crate) fn execute(
         let session = programs.new_session()?;
         let mut printer = OutputPrinter::new(is_quiet);
         let answer =
-            programs.run(&session, work, ClientId::default(), &mut printer, &cancelled).await;
+            programs.run(&session, work, ClientNumber::default(), &mut printer, &cancelled).await;
         programs.servers.stop().await;
         tokio::task::spawn_blocking(move || close_session(session)).await.ok(); // a panic in that task was already reported
         answer

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 /// The number of a client of a server, for example the index of its token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClientId(pub usize);
+pub struct ClientNumber(pub usize);
 
 /// The number of a waiting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +25,10 @@ struct FairQueue<T> {
     slots: usize,
     /// The number of clients that the server expects.
     clients: usize,
-    running: BTreeMap<ClientId, usize>,
-    waiting: BTreeMap<ClientId, VecDeque<(Ticket, T)>>,
+    running: BTreeMap<ClientNumber, usize>,
+    waiting: BTreeMap<ClientNumber, VecDeque<(Ticket, T)>>,
     /// The client that got the last slot.
-    last: ClientId,
+    last: ClientNumber,
     next_ticket: u64,
 }
 
@@ -39,13 +39,13 @@ impl<T> FairQueue<T> {
             clients: 1,
             running: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            last: ClientId::default(),
+            last: ClientNumber::default(),
             next_ticket: 0,
         }
     }
 
     /// Adds a call to the end of the queue of its client.
-    fn push(&mut self, client: ClientId, call: T) -> Ticket {
+    fn push(&mut self, client: ClientNumber, call: T) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.waiting.entry(client).or_default().push_back((ticket, call));
@@ -53,7 +53,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Removes a waiting call. Does nothing if the call has started.
-    fn remove(&mut self, client: ClientId, ticket: Ticket) {
+    fn remove(&mut self, client: ClientNumber, ticket: Ticket) {
         if let Some(calls) = self.waiting.get_mut(&client) {
             calls.retain(|(waiting, _)| *waiting != ticket);
         }
@@ -61,10 +61,10 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the next call that gets a slot, if a slot is free for a waiting client.
-    fn start_next(&mut self) -> Option<(ClientId, T)> {
-        let may_start = |client: &&ClientId| self.may_start(**client);
+    fn start_next(&mut self) -> Option<(ClientNumber, T)> {
+        let may_start = |client: &&ClientNumber| self.may_start(**client);
         // Clients after the last one come first, so that clients take turns.
-        let order = |client: &&ClientId| (self.running_of(**client), **client <= self.last);
+        let order = |client: &&ClientNumber| (self.running_of(**client), **client <= self.last);
         let client = *self.waiting.keys().filter(may_start).min_by_key(order)?;
         let calls = self.waiting.get_mut(&client)?;
         let (_, call) = calls.pop_front()?;
@@ -77,7 +77,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Frees the slot of a call that has ended.
-    fn release(&mut self, client: ClientId) {
+    fn release(&mut self, client: ClientNumber) {
         if let Some(running) = self.running.get_mut(&client) {
             *running -= 1;
         }
@@ -86,14 +86,14 @@ impl<T> FairQueue<T> {
 
     /// Returns whether a client gets one more slot: its first one if any is free, another one if a
     /// slot stays free for each client that has none.
-    fn may_start(&self, client: ClientId) -> bool {
+    fn may_start(&self, client: ClientNumber) -> bool {
         let free = self.slots.saturating_sub(self.running.values().sum());
         let without_any = self.clients.saturating_sub(self.running.len());
         let reserved = if self.running_of(client) == 0 { 0 } else { without_any };
         free > reserved.min(self.slots / 2)
     }
 
-    fn running_of(&self, client: ClientId) -> usize {
+    fn running_of(&self, client: ClientNumber) -> usize {
         self.running.get(&client).copied().unwrap_or(0)
     }
 }
@@ -113,7 +113,7 @@ impl ProgramSlots {
     }
 
     /// Waits for a slot for a program of `client`. Dropping the future leaves the queue.
-    pub(super) async fn acquire(self: &Arc<Self>, client: ClientId) -> SlotGuard {
+    pub(super) async fn acquire(self: &Arc<Self>, client: ClientNumber) -> SlotGuard {
         let (sender, started) = oneshot::channel();
         let ticket = self.queue().push(client, sender);
         let _waiting = Waiting { slots: self, client, ticket };
@@ -142,7 +142,7 @@ impl ProgramSlots {
 /// A waiting call, which leaves the queue when this value is dropped.
 struct Waiting<'a> {
     slots: &'a ProgramSlots,
-    client: ClientId,
+    client: ClientNumber,
     ticket: Ticket,
 }
 
@@ -156,7 +156,7 @@ impl Drop for Waiting<'_> {
 #[derive(Debug)]
 pub(super) struct SlotGuard {
     slots: Arc<ProgramSlots>,
-    client: ClientId,
+    client: ClientNumber,
 }
 
 impl Drop for SlotGuard {
@@ -170,14 +170,14 @@ impl Drop for SlotGuard {
 mod tests {
     use super::*;
 
-    const FLOOD: ClientId = ClientId(0);
-    const OTHER: ClientId = ClientId(1);
+    const FLOOD: ClientNumber = ClientNumber(0);
+    const OTHER: ClientNumber = ClientNumber(1);
 
     fn queue(slots: usize, clients: usize) -> FairQueue<u32> {
         FairQueue { clients, ..FairQueue::new(slots) }
     }
 
-    fn started(queue: &mut FairQueue<u32>) -> Vec<(ClientId, u32)> {
+    fn started(queue: &mut FairQueue<u32>) -> Vec<(ClientNumber, u32)> {
         std::iter::from_fn(|| queue.start_next()).collect()
     }
 
@@ -218,7 +218,7 @@ mod tests {
         let mut queue = queue(1, 3);
         for call in 0..3 {
             for client in 0..3 {
-                queue.push(ClientId(client), call);
+                queue.push(ClientNumber(client), call);
             }
         }
         let mut order = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
         }
         assert_eq!(started(&mut queue).len(), 16);
         for client in 1..100 {
-            queue.push(ClientId(client), 0);
+            queue.push(ClientNumber(client), 0);
         }
         assert_eq!(started(&mut queue).len(), 16);
     }
@@ -269,7 +269,7 @@ mod tests {
             loop {
                 let call = waiting.next();
                 if let Some((number, client)) = call {
-                    queue.push(ClientId(*client), number);
+                    queue.push(ClientNumber(*client), number);
                 }
                 while let Some((client, _)) = queue.start_next() {
                     running.push_back(client);

@@ -67,10 +67,9 @@ impl<S: Service> Gate<S> {
         }
         let names = AllowedNames::new(&options.hosts, &options.origins)?;
         let clients = options.tokens.clients();
-        let endpoints =
-            clients.enumerate().map(|(number, client)| {
-                TokenEndpoint::new(service, options, (number, client), stop)
-            });
+        let endpoints = clients
+            .enumerate()
+            .map(|(number, client)| TokenEndpoint::new(service, options, (number, client), stop));
         let (tokens, limits) = (options.tokens.clone(), options.limits);
         Ok(Self { tokens, names, limits, endpoints: endpoints.collect() })
     }

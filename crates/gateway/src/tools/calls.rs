@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_engine::file_tools::FileTool;
 use belljar_engine::programs::{
-    ClientId, Language, Listener, Program, ProgramReport, RunError, Stream, Work,
+    ClientNumber, Language, Listener, Program, ProgramReport, RunError, Stream, Work,
 };
 use belljar_engine::skills::{
     Author, Dialect, Draft, Saved, SkillInfo, SkillState, VersionState, Wants,
@@ -130,7 +130,7 @@ impl McpService {
     ) -> Result<ProgramReport, CallError> {
         let call_room = self.room_for_call(caller, context)?;
         let room = &call_room.room;
-        let client = ClientId(context.client);
+        let client = ClientNumber(context.client);
         let mut listener = ProgressListener { context };
         let answer = self.programs.run(room, work, client, &mut listener, &context.cancelled).await;
         let answer = answer.map_err(|error| match error {
