@@ -131,11 +131,14 @@ impl State {
     }
 
     fn pause(&self) -> Duration {
-        match self.idle {
-            0..=IDLE_LOOKS => TICK,
-            _ if self.of.cgroup.is_some() && !self.counts_files() => ENFORCED_IDLE_TICK,
-            0..=LONG_IDLE_LOOKS => IDLE_TICK,
-            _ => LONG_IDLE_TICK,
+        if self.idle <= IDLE_LOOKS {
+            TICK
+        } else if self.of.cgroup.is_some() && !self.counts_files() {
+            ENFORCED_IDLE_TICK
+        } else if self.idle <= LONG_IDLE_LOOKS {
+            IDLE_TICK
+        } else {
+            LONG_IDLE_TICK
         }
     }
 

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::check;
 
-const LOOP_CONFIGURE: u32 = 0x4c0a;
-const LOOP_CTL_GET_FREE: u32 = 0x4c82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
@@ -35,7 +35,7 @@ pub enum LoopAccess {
 /// `/dev/loop-control`. Another process can take the device before the caller.
 pub fn find_free(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: this request takes no argument.
-    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as libc::Ioctl) };
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
     u32::try_from(check(number.into())?).map_err(io::Error::other)
 }
 
@@ -58,8 +58,6 @@ pub fn configure(
         reserved: [0; 8],
     };
     // SAFETY: the request reads one `loop_config`, which has this layout and lives across the call.
-    let result = unsafe {
-        libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as libc::Ioctl, &raw const config)
-    };
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
     check(result.into()).map(drop)
 }
