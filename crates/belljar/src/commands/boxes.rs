@@ -116,7 +116,10 @@ impl BoxReport {
                 }
                 _ => (BoxState::Running, None),
             },
-            state => (state, None),
+            state @ (BoxState::Changing
+            | BoxState::Interrupted
+            | BoxState::Stopped
+            | BoxState::New) => (state, None),
         };
         Self {
             name: named_box.name().clone(),

@@ -12,8 +12,8 @@ use crate::approvals;
 use crate::box_store::{self, NamedBox, trash};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
-use crate::review;
 use crate::scope::Scoped;
+use crate::store::lock::{self, Rank};
 use crate::store::{Run, is_empty};
 
 /// The maximum time for the creation of a box. Older unfinished boxes are removed.
@@ -61,7 +61,8 @@ pub fn collect(
     for run in runs_with_old_trash(state, options.older_than)? {
         let id = run.id();
         if !options.dry_run {
-            let _lock = review::lock(&run)?;
+            let review = lock::acquire(&run.dir.join("review"), Rank::Review, Duration::ZERO);
+            let Ok(Some(_review)) = review else { continue }; // a command is reviewing the run
             belljar_workspace::empty_trash(&run.dir)
                 .with_context(|| format!("cannot empty the trash of run {id}"))
                 .kind(ErrorKind::Broken)?;

@@ -27,7 +27,7 @@ pub(super) fn find(state: &Scoped, prefix: &str) -> Result<Option<Run>, EngineEr
     let mut found: Vec<DamagedRun> = damaged.into_iter().filter(is_named).collect();
     match (found.pop(), found.len()) {
         (None, _) => Ok(None),
-        (Some(run), 0) => rebuild(state, run).map(Some),
+        (Some(run), 0) => rebuild(state, &run).map(Some),
         (Some(_), others) => Err(invalid(format!(
             "run id prefix {prefix:?} is ambiguous ({} matches); use a longer prefix",
             others + 1
@@ -42,12 +42,12 @@ pub(super) fn reload(state: &Scoped, run: &Run) -> Result<Run, EngineError> {
         Err(error) => format!("{error:#}"),
     };
     let damaged = DamagedRun { dir: run.dir.clone(), why };
-    rebuild(state, damaged)
+    rebuild(state, &damaged)
 }
 
 /// Makes the record of a run again from the ledger. The record is not written to disk.
-fn rebuild(state: &Scoped, damaged: DamagedRun) -> Result<Run, EngineError> {
-    let DamagedRun { dir, why } = &damaged;
+fn rebuild(state: &Scoped, damaged: &DamagedRun) -> Result<Run, EngineError> {
+    let DamagedRun { dir, why } = damaged;
     let cannot = |cause: String| {
         let text = format!(
             "the run record in {} is damaged ({why}), and {cause}; the files that the box changed are in {}",
