@@ -196,6 +196,22 @@ async fn f11_the_service_never_sees_a_token_and_an_invalid_one_is_refused() {
     }
 }
 
+#[tokio::test]
+async fn f08_sessions_of_one_token_have_the_client_id_of_this_token() {
+    let web = TestServer::start().await;
+    for token in [0, 1, 0, 1] {
+        let session = web.session(&web.tokens[token]).await;
+        let mut ask = web.in_session(&session, &call(2, "whoami"));
+        assert_eq!(ask.token(&web.tokens[token]).send().await.text(), session);
+    }
+    let callers = web.demo.callers.lock().unwrap().clone();
+    let sessions: std::collections::BTreeSet<_> =
+        callers.iter().map(|caller| (caller.session, caller.client.clone())).collect();
+    let clients: std::collections::BTreeSet<_> =
+        sessions.iter().map(|(_, client)| client.clone().expect("a client id")).collect();
+    assert_eq!((sessions.len(), clients.len()), (4, 2), "{callers:?}");
+}
+
 #[test]
 fn f08_client_cannot_use_a_session_of_another_token() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

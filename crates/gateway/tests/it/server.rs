@@ -38,7 +38,8 @@ impl DemoService {
 /// Returns the session of a caller, and panics unless the caller is the owner of the server.
 fn session(caller: &Caller) -> SessionId {
     let session = caller.session.unwrap();
-    assert_eq!(*caller, Caller { session: Some(session), ..Caller::local(1000) });
+    let client = caller.client.clone();
+    assert_eq!(*caller, Caller { session: Some(session), client, ..Caller::local(1000) });
     session
 }
 
