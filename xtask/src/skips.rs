@@ -24,6 +24,11 @@ const EXPECTED: &[(&str, &str)] = &[
         "files_that_root_writes_to_a_repository_belong_to_the_owner_of_the_repository",
         "the run as root checks the owner",
     ),
+    ("d16_kernel_limits_deleted_files_of_a_box_of_root", "the run as root mounts the image"),
+    (
+        "run_in_an_image_keeps_deletions_links_modes_and_attributes",
+        "the run as root mounts the image",
+    ),
     ("h12_ended_runs_survive_a_power_failure_on_ext4", "the run as root mounts the disk"),
     ("h12_ended_runs_survive_a_power_failure_on_xfs", "the run as root mounts the disk"),
     ("h12_ended_runs_survive_a_power_failure_on_btrfs", "the run as root mounts the disk"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
-use belljar_testkit::{Signal, Terminal};
+use belljar_testkit::{Signal, Terminal, eventually};
 
 use super::*;
 use crate::lab;
@@ -107,8 +107,11 @@ fn ledger_log_follow_prints_new_events_until_interrupted() {
     let ended = live.wait();
     assert_eq!(ended.code(), 130);
     let filtered = ledger(&lab, ["log", "--follow", "--kind", "run.ended", "--limit", "0"]).start();
-    let third = run(&lab, &[], "true");
-    filtered.wait_for_output(&third);
+    // The command prints no events from before its start, so runs go on until it prints one.
+    eventually("the end of a new run is printed", || {
+        run(&lab, &[], "true");
+        filtered.output().contains("run.ended")
+    });
     filtered.signal(Signal::TERM);
     let seen = filtered.wait().out();
     assert!(!seen.contains(&second) && !seen.contains("run.created"), "{seen}");
