@@ -22,6 +22,7 @@ pub mod net;
 pub mod outcome;
 pub mod permission;
 pub mod plain;
+pub mod plan;
 mod purpose;
 mod record;
 mod repo;
