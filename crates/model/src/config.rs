@@ -63,6 +63,14 @@
 //! template = "files"                # template of its box; allow and secrets add to it
 //! timeout = "30s"                   # timeout of one call
 //!
+//! [tier.cheap]                      # a tier of models that the tasks of plans name
+//! provider = "anthropic"            # anthropic, openai-chat or openai-responses
+//! model = "claude-haiku-4-5"
+//! secret = "anthropic"              # not needed with a url
+//! url = "http://localhost:11434"    # by default the server of the provider
+//! price = { input = "1 USD", output = "5 USD" } # of a million tokens
+//! context-window = 200000           # tokens
+//!
 //! [permissions]                     # rules for agents; also as [template.NAME.permissions]
 //! deny = ["Read(.env)", "Edit(.github/**)", "Bash(rm -rf *)", "Net(gist.github.com)"]
 //! ask = ["Net(api.github.com)"]
@@ -88,14 +96,15 @@ mod allow_list;
 mod code;
 mod error;
 mod keys;
-mod nearest;
-mod parse;
+pub(crate) mod nearest;
+pub(crate) mod parse;
 mod permissions;
 mod policy;
 mod rules;
 mod secrets;
 mod sections;
-mod tighten;
+mod tiers;
+pub(crate) mod tighten;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,6 +120,7 @@ use crate::code::{Api, ApiName, CodeConfig, McpServer, ServerName};
 use crate::mount::anchor;
 use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
 use crate::permission::Permissions;
+use crate::plan::{ModelTier, TierName};
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 
 /// The owner of a configuration file, which decides what the file can set.
@@ -139,6 +149,7 @@ pub struct Config {
     apis: BTreeMap<ApiName, Api>,
     servers: BTreeMap<ServerName, McpServer>,
     code: CodeConfig,
+    tiers: BTreeMap<TierName, ModelTier>,
     permissions: Permissions,
 }
 
@@ -186,6 +197,7 @@ impl Config {
             apis: BTreeMap::new(),
             servers: BTreeMap::new(),
             code: CodeConfig::default(),
+            tiers: BTreeMap::new(),
             permissions: Permissions::default(),
         }
     }

@@ -16,9 +16,21 @@ use crate::size::ByteSize;
 use crate::spec::Argv;
 use crate::template::Overrides;
 
+mod check;
+mod checked;
+mod fault;
 mod id;
+mod json;
+mod lines;
+mod node;
+mod read;
+mod tier;
 
+pub use check::{Ceiling, TierFacts};
+pub use checked::{CheckedPlan, StoredPlanError};
+pub use fault::{PlanFault, PlanFaults};
 pub use id::{IdError, InputName, Label, TaskId, TierName};
+pub use tier::{ModelTier, TierProvider, TierProviderError, TokenPrice};
 
 /// A plan as its file describes it, with correct values but unchecked references between tasks.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +46,8 @@ pub struct Plan {
     pub answer: Option<TaskId>,
     /// The tasks in the order of the file.
     pub tasks: Vec<Task>,
+    /// The lines of the file, for the faults of [`Plan::check`].
+    lines: lines::PlanLines,
 }
 
 /// A file, or a text in the plan, that tasks read.
@@ -78,6 +92,28 @@ pub struct Task {
     /// The limits of the box; they can only tighten the template.
     pub overrides: Overrides,
     pub budget: RunBudget,
+}
+
+impl Task {
+    /// Returns whether the task runs in a box.
+    pub fn has_box(&self) -> bool {
+        match self.executor {
+            Executor::Command { .. }
+            | Executor::Code { .. }
+            | Executor::Agent { .. }
+            | Executor::Model { .. } => true,
+            Executor::Approval { .. } | Executor::Stub { .. } => false,
+        }
+    }
+
+    /// Returns the number of instances; for a list that another task makes, its maximum.
+    pub fn max_instances(&self) -> usize {
+        match &self.for_each {
+            None => 1,
+            Some(ForEach::Values(values)) => values.len(),
+            Some(ForEach::Output { max, .. }) => usize::try_from(*max).unwrap_or(usize::MAX),
+        }
+    }
 }
 
 /// An edge from a task or an input of the plan to a task.
@@ -128,6 +164,8 @@ pub enum Executor {
         deadline: Duration,
         /// The labels that an approval removes from the output.
         clears: Vec<Label>,
+        /// The labels of inputs with which the approval is refused without asking.
+        deny_when: Vec<Label>,
     },
     /// A given output, without a box; for tests and `--dry-run`.
     Stub { output: Json, delay: Duration, fail: Option<String> },
@@ -249,3 +287,6 @@ pub struct RunBudget {
     /// Limits for single secrets.
     pub secrets: BTreeMap<SecretName, crate::net::Budget>,
 }
+
+#[cfg(test)]
+mod tests;

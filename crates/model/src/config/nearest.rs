@@ -1,7 +1,7 @@
 //! Suggestions for misspelled keys.
 
 /// Returns the known key that is most similar to a misspelled one, if it is similar enough.
-pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
+pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     // A project's file is not trusted, and the cost grows with the square of the length.
     if word.len() > 40 {
         return None;

@@ -12,7 +12,8 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::keys::{Invalid, KEYS, Value};
 use super::nearest::nearest;
 use super::{
-    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, secrets, sections,
+    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, secrets,
+    sections, tiers,
 };
 use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
@@ -22,8 +23,19 @@ use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The names of all sections of a `belljar.toml`.
-const SECTIONS: [&str; 10] =
-    ["template", "permissions", "secret", "api", "mcp", "code", "tls", "dns", "proxy", "vault"];
+const SECTIONS: [&str; 11] = [
+    "template",
+    "permissions",
+    "secret",
+    "api",
+    "mcp",
+    "tier",
+    "code",
+    "tls",
+    "dns",
+    "proxy",
+    "vault",
+];
 
 /// The key of the permissions table in a template, which concerns the agent and not the box.
 const PERMISSIONS: &str = "permissions";
@@ -85,6 +97,12 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                     config.servers.insert(server.name.clone(), server);
                 }
             }
+            "tier" => {
+                for (name, value) in source.table(section, value)? {
+                    let tier = source.declared("tier", name, value, tiers::read)?;
+                    config.tiers.insert(tier.name.clone(), tier);
+                }
+            }
             "code" => {
                 source.table(section, value)?;
                 let whole =
@@ -128,6 +146,36 @@ pub(super) fn agent(name: &AgentName, text: &str, file: &Path) -> Result<Agent, 
         let (name, what) = (name.to_string(), what.to_owned());
         source.error(0, Fault::Declared { section: "agent", name, what })
     })
+}
+
+/// The overrides in one table of another file, with the position of each key.
+pub(crate) struct ParsedOverrides {
+    pub(crate) overrides: Overrides,
+    pub(crate) keys: Vec<(&'static str, usize)>,
+    pub(crate) faults: Vec<(usize, Fault)>,
+}
+
+/// Parses the keys of a template in a table of another file, for example `box` of a task. `text` is the
+/// file, and `value` has positions in it. Relative paths are relative to the directory of `file`.
+pub(crate) fn overrides(text: &str, file: &Path, value: &Value<'_>) -> ParsedOverrides {
+    let source = Source { text, file };
+    let mut parsed =
+        ParsedOverrides { overrides: Overrides::default(), keys: Vec::new(), faults: Vec::new() };
+    let entries = value.get_ref().as_table().into_iter().flatten();
+    for (key, value) in entries {
+        let Some((known, take)) = KEYS.iter().find(|(known, _)| known == key.get_ref()) else {
+            let name = key.get_ref().to_string();
+            let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
+            let fault = Fault::UnknownKey { nearest: nearest(&name, &known), key: name, known };
+            parsed.faults.push((key.span().start, fault));
+            continue;
+        };
+        match take(&mut parsed.overrides, value) {
+            Ok(()) => parsed.keys.push((known, key.span().start)),
+            Err(invalid) => parsed.faults.push(source.fault(known, value, invalid)),
+        }
+    }
+    ParsedOverrides { overrides: source.anchored(parsed.overrides), ..parsed }
 }
 
 impl<'a> Source<'a> {
@@ -261,26 +309,34 @@ impl<'a> Source<'a> {
 
     /// Returns the error for an invalid value, with the line of the part at fault.
     fn invalid(&self, key: &str, value: &Value<'_>, invalid: Invalid) -> ConfigError {
+        let (at, fault) = self.fault(key, value, invalid);
+        self.error(at, fault)
+    }
+
+    /// Returns the fault of an invalid value and its position.
+    fn fault(&self, key: &str, value: &Value<'_>, invalid: Invalid) -> (usize, Fault) {
         match invalid {
-            Invalid::Here(what) => self.invalid_value(key, value, what),
+            Invalid::Here(what) => {
+                let (key, quoted) = (key.to_owned(), self.quote(value.span()));
+                (value.span().start, Fault::Value { key, quoted, what })
+            }
             Invalid::Element { key: inner, at, what } => {
                 let (key, quoted) = (inner.unwrap_or(key).to_owned(), self.quote(at.clone()));
-                self.error(at.start, Fault::Element { key, quoted, what })
+                (at.start, Fault::Element { key, quoted, what })
             }
             Invalid::Inside { key, at, what } => {
                 let (key, quoted) = (key.to_owned(), self.quote(at.clone()));
-                self.error(at.start, Fault::Value { key, quoted, what })
+                (at.start, Fault::Value { key, quoted, what })
             }
             Invalid::Unknown { key, at, known } => {
                 let nearest = nearest(&key, &known);
-                self.error(at.start, Fault::UnknownKey { key, nearest, known })
+                (at.start, Fault::UnknownKey { key, nearest, known })
             }
         }
     }
 
     fn invalid_value(&self, key: &str, value: &Value<'_>, what: String) -> ConfigError {
-        let fault = Fault::Value { key: key.to_owned(), quoted: self.quote(value.span()), what };
-        self.error(value.span().start, fault)
+        self.invalid(key, value, Invalid::Here(what))
     }
 
     fn error(&self, at: usize, fault: Fault) -> ConfigError {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::parse::impossible;
-use super::{Config, ConfigError, Entry, Fault, KeyLines};
+use super::{Config, ConfigError, Entry, Fault};
 use crate::choice::{Access, Record};
 use crate::env::EnvVar;
 use crate::layer::Layer;
@@ -23,11 +23,11 @@ use crate::permission::Permissions;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 use crate::time::Timeout;
 
-/// A project's value that the operator does not permit.
-struct Loosening {
-    key: &'static str,
-    project: String,
-    operator: String,
+/// A value of a project or of a task that the operator does not permit.
+pub(crate) struct Loosening {
+    pub(crate) key: &'static str,
+    pub(crate) project: String,
+    pub(crate) operator: String,
 }
 
 pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, ConfigError> {
@@ -37,7 +37,8 @@ pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, Conf
     for (name, entry) in &project.templates {
         let base = operator.template(name).or_else(|| operator.template(DEFAULT_TEMPLATE));
         let base = Template { name: name.clone(), ..base.unwrap_or_default() };
-        let template = template(base, &entry.overrides, &entry.lines).map_err(|loosening| {
+        let is_set = |key: &str| entry.lines.has(key);
+        let template = template(base, &entry.overrides, is_set).map_err(|loosening| {
             let Loosening { key, project: asked, operator } = loosening;
             ConfigError {
                 file: project.file.clone(),
@@ -60,10 +61,14 @@ impl Config {
     }
 }
 
-fn template(
+/// Returns the template with the overrides, which can only tighten it.
+///
+/// `is_set` returns whether a key was given: an empty list allows nothing, a missing one changes
+/// nothing.
+pub(crate) fn template(
     base: Template,
     overrides: &Overrides,
-    lines: &KeyLines,
+    is_set: impl Fn(&str) -> bool,
 ) -> Result<Template, Loosening> {
     // Destructured without `..`, so that a new key cannot be forgotten.
     let Overrides {
@@ -136,17 +141,17 @@ fn template(
                 None => old.timeout,
             },
         },
-        weaken: if lines.has("weaken") {
+        weaken: if is_set("weaken") {
             subset_of_layers(weaken, &base.weaken)?
         } else {
             base.weaken
         },
         require: base.require.into_iter().chain(require.iter().copied()).collect(),
-        allow: if lines.has("allow") { subset_of_rules(allow, &base.allow)? } else { base.allow },
+        allow: if is_set("allow") { subset_of_rules(allow, &base.allow)? } else { base.allow },
         deny: add_denied(base.deny, deny),
         ask: same_ask_rules(ask, base.ask)?,
         ask_timeout: at_most("ask-timeout", *ask_timeout, base.ask_timeout)?,
-        secrets: if lines.has("secrets") {
+        secrets: if is_set("secrets") {
             subset_of_secrets(secrets, &base.secrets)?
         } else {
             base.secrets
