@@ -9,6 +9,7 @@ pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod network;
+pub(crate) mod plan;
 pub(crate) mod purpose;
 pub(crate) mod secret;
 pub(crate) mod skill;
@@ -109,6 +110,8 @@ pub(crate) enum Command {
     Discard(DiscardArgs),
     /// List the runs of this workspace and their unreviewed changes
     Runs(RunsArgs),
+    /// Check and show plans: graphs of tasks that run in boxes
+    Plan(plan::PlanArgs),
     /// Check which isolation layers this machine supports
     Doctor(DoctorArgs),
     /// Read, verify and export the signed record of all events

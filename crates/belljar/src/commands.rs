@@ -19,6 +19,7 @@ pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod network;
+pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod restore;
 pub(crate) mod run;

@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Command::Apply(args) => commands::apply::run(&cli, args),
         Command::Discard(args) => commands::discard::run(args),
         Command::Runs(args) => commands::runs::run(args),
+        Command::Plan(args) => commands::plan::run(&cli, args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
         Command::Mcp(args) => commands::mcp::run(&cli, args),

@@ -32,6 +32,7 @@ pub mod record;
 pub mod review;
 pub mod roles;
 pub mod run;
+pub mod runs;
 pub mod scope;
 pub mod screen;
 pub mod secrets;

@@ -43,6 +43,7 @@ const ENGINE_ORDER: &[&str] = &[
     "boxes",
     "review",
     "programs",
+    "runs",
     "file_tools",
     "roles",
     "lib",

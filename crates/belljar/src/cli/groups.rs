@@ -6,8 +6,9 @@
 use clap::Command;
 
 /// Every group: its heading and its commands, in the order of the help.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Run and review", &["run", "diff", "apply", "discard", "runs"]),
+    ("Plans", &["plan"]),
     (
         "Boxes that stay",
         &[

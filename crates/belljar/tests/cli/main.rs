@@ -21,6 +21,8 @@ mod missing_objects;
 #[cfg(test)]
 mod normalize;
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
 mod wrong_state;
 
 #[cfg(test)]

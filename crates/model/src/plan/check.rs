@@ -36,8 +36,9 @@ impl Plan {
         let templates = checker.boxes();
         checker.budgets();
         checker.answer();
+        checker.tasks();
         if let Some(graph) = &graph {
-            checker.tasks(graph);
+            checker.references(graph);
         }
         checker.faults.finish(())?;
         // Without a fault, there is a graph.

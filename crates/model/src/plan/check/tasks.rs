@@ -28,14 +28,20 @@ impl Earlier<'_> {
 }
 
 impl<'p> Checker<'p> {
-    /// Checks each task by itself and its references to other tasks.
-    pub(super) fn tasks(&mut self, graph: &Graph) {
-        let mut earlier = Earlier { graph, ancestors: None };
+    /// Checks each task by itself.
+    pub(super) fn tasks(&mut self) {
         for place in self.places() {
             self.output(place);
+            self.executor(place);
+        }
+    }
+
+    /// Checks the references of tasks to other tasks, beside their edges.
+    pub(super) fn references(&mut self, graph: &Graph) {
+        let mut earlier = Earlier { graph, ancestors: None };
+        for place in self.places() {
             self.data_references(place, &mut earlier);
             self.branches(place, &mut earlier);
-            self.executor(place);
         }
     }
 

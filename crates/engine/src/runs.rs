@@ -1,0 +1,3 @@
+//! Runs of plans: graphs of tasks, each in a box.
+
+pub mod plans;
