@@ -286,7 +286,7 @@ impl<'a> Approvals<'a> {
             Ok(true) if is_recorded => Ok(closed(answer)),
             Ok(true) => {
                 let why = "gone".to_owned();
-                let refused = ApprovalRefused { why, bound_to: asked.digest, by: None };
+                let refused = ApprovalRefused::new(why, asked.digest, None);
                 let draft = Draft::new(refused).of_run(asked.run).by(Actor::Engine);
                 let draft = draft.because_of_index(Some(asked.event));
                 let recorded = record::open(self.state)

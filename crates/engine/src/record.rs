@@ -328,7 +328,7 @@ pub fn settle(
 ) -> anyhow::Result<()> {
     let unsettled = Reader::open(&LedgerPaths::under(state.home()))?.unsettled(Some(run))?;
     let drafts = unsettled.iter().map(|row| {
-        let event = AttentionSettled { reason: reason.to_owned() };
+        let event = AttentionSettled::new(reason.to_owned());
         Draft::new(event).of_run(run).because_of_index(Some(row.index))
     });
     ledger.record_all(drafts.collect())?;

@@ -131,11 +131,11 @@ fn event(
             by: Some(caller.to_string()),
         }
         .into(),
-        SkillChange::Refuse { skill } => ApprovalRefused {
-            why: "operator".to_owned(),
-            bound_to: digest(&skill.version)?,
-            by: Some(caller.to_string()),
-        }
+        SkillChange::Refuse { skill } => ApprovalRefused::new(
+            "operator".to_owned(),
+            digest(&skill.version)?,
+            Some(caller.to_string()),
+        )
         .into(),
         SkillChange::Remove { name, is_forgotten } => {
             SkillRemoved { name: name.to_string(), forgotten: *is_forgotten }.into()

@@ -256,15 +256,43 @@ events! {
     /// Part of a budget was used.
     BudgetSpent "budget.spent" { budget: String, unit: String, amount: u64, total: u64 }
     /// An approval for one specific action was requested.
-    ApprovalAsked "approval.asked" { what: String, bound_to: Digest }
+    ApprovalAsked "approval.asked" {
+        what: String,
+        bound_to: Digest,
+        /// The task of a run that waits, as `id` or `id[n]`; absent for other approvals, like all
+        /// fields below.
+        task: Option<String>,
+        attempt: Option<u64>,
+        /// The time of the automatic refusal, in milliseconds since 1970.
+        deadline: Option<u64>,
+        at: Option<u64>,
+    }
     /// A person allowed or refused the requested action.
-    ApprovalGiven "approval.given" { by: String, verdict: String, bound_to: Digest }
+    ApprovalGiven "approval.given" {
+        by: String,
+        verdict: String,
+        bound_to: Digest,
+        /// The task of a run that waited; absent for other approvals, like all fields below.
+        task: Option<String>,
+        attempt: Option<u64>,
+        /// The commitment to the output of the task.
+        output: Option<Digest>,
+        output_bytes: Option<u64>,
+        labels: Option<Vec<String>>,
+        /// The values that other tasks need from the output.
+        selections: Option<Vec<u8>>,
+        at: Option<u64>,
+    }
     /// The action was refused, by `operator`, `timeout`, `gone`, `rules` or `nobody`.
     ApprovalRefused "approval.refused" {
         why: String,
         bound_to: Digest,
         /// The person who refused, as `user:1000`, if a person did.
         by: Option<String>,
+        /// The task of a run that waited; absent for other approvals, like all fields below.
+        task: Option<String>,
+        attempt: Option<u64>,
+        at: Option<u64>,
     }
     /// The operator changed the network rules of a running box; lists all rules.
     NetworkChanged "network.changed" {
@@ -276,7 +304,103 @@ events! {
         ask: Vec<String>,
     }
     /// The operator reviewed an intent without an outcome and marked it as settled.
-    AttentionSettled "attention.settled" { reason: String }
+    AttentionSettled "attention.settled" {
+        reason: String,
+        /// The task of a run that needed attention; absent for other intents, like all fields below.
+        task: Option<String>,
+        attempt: Option<u64>,
+        /// The decision: `rerun`, `done` or `failed`.
+        how: Option<String>,
+        by: Option<String>,
+        output: Option<Digest>,
+        output_bytes: Option<u64>,
+        labels: Option<Vec<String>>,
+        selections: Option<Vec<u8>>,
+        at: Option<u64>,
+    }
+    /// A driver of runs started.
+    DriverOpened "driver.opened" { epoch: u64, at: u64 }
+    /// The plan of a run was accepted.
+    PlanAccepted "plan.accepted" { plan: Digest, policy: Digest, at: u64 }
+    /// A caller cancelled a run, or one of its tasks.
+    PlanCancelling "plan.cancelling" { task: Option<String>, by: String, at: u64 }
+    /// All tasks of a run are final.
+    PlanEnded "plan.ended" {
+        /// `succeeded`, `failed`, `over_budget` or `cancelled`.
+        outcome: String,
+        at: u64,
+    }
+    /// An attempt of a task is about to start.
+    TaskStarted "task.started" {
+        /// The task, as `id` or `id[n]`.
+        task: String,
+        attempt: u64,
+        /// The run of the box.
+        box_run: Option<String>,
+        /// The number of the driver.
+        epoch: u64,
+        /// The number of the model tier, from 0.
+        tier: u64,
+        /// The reserved part of the budget, each as `unit=amount`.
+        lease: Vec<String>,
+        /// The digest of the outputs that the task reads.
+        inputs: Digest,
+        /// The time in milliseconds since 1970; it never goes back in a run.
+        at: u64,
+    }
+    /// An attempt of a task ended.
+    TaskEnded "task.ended" {
+        task: String,
+        attempt: u64,
+        /// `done`, `failed` or `lost`.
+        result: String,
+        reason: Option<String>,
+        text: Option<String>,
+        /// The commitment to the output.
+        output: Option<Digest>,
+        output_bytes: Option<u64>,
+        labels: Option<Vec<String>>,
+        /// The values that other tasks need from the output.
+        selections: Option<Vec<u8>>,
+        /// The used part of the budget, each as `unit=amount`; if absent, all of the lease is used.
+        usage: Option<Vec<String>>,
+        at: u64,
+    }
+    /// The checks of an output ended.
+    TaskJudged "task.judged" {
+        task: String,
+        attempt: u64,
+        /// `passed` or `rejected`.
+        verdict: String,
+        /// The number of the check that rejected the output, from 0.
+        check: Option<u64>,
+        text: Option<String>,
+        usage: Option<Vec<String>>,
+        at: u64,
+    }
+    /// A failed attempt will be repeated.
+    TaskRetrying "task.retrying" {
+        task: String,
+        attempt: u64,
+        tier: u64,
+        /// The time of the next attempt, in milliseconds since 1970.
+        due: u64,
+        jitter: u64,
+        at: u64,
+    }
+    /// An attempt is lost and may have had an effect. A person decides.
+    TaskLost "task.lost" { task: String, attempt: u64, evidence: String, at: u64 }
+    /// A task ended without a result of its own.
+    TaskStopped "task.stopped" {
+        task: String,
+        /// `skipped`, `stopped`, `failed` or `cancelled`.
+        state: String,
+        reason: String,
+        usage: Option<Vec<String>>,
+        at: u64,
+    }
+    /// More of the budget was reserved for a running attempt.
+    BudgetLeased "budget.leased" { task: String, attempt: u64, lease: Vec<String>, at: u64 }
     /// The ledger was created.
     LedgerCreated "ledger.created" { version: String, reason: Option<String> }
     /// Bodies were dropped on purpose.
@@ -299,6 +423,56 @@ events! {
         end: u64,
         status: String,
         attributes: Body,
+    }
+}
+
+impl ApprovalAsked {
+    /// The question of a box or of a skill, which belongs to no task.
+    pub const fn new(what: String, bound_to: Digest) -> Self {
+        Self { what, bound_to, task: None, attempt: None, deadline: None, at: None }
+    }
+}
+
+impl ApprovalGiven {
+    /// The answer to the question of a box or of a skill, which belongs to no task.
+    pub const fn new(by: String, verdict: String, bound_to: Digest) -> Self {
+        Self {
+            by,
+            verdict,
+            bound_to,
+            task: None,
+            attempt: None,
+            output: None,
+            output_bytes: None,
+            labels: None,
+            selections: None,
+            at: None,
+        }
+    }
+}
+
+impl ApprovalRefused {
+    /// The refusal of the question of a box or of a skill, which belongs to no task.
+    pub const fn new(why: String, bound_to: Digest, by: Option<String>) -> Self {
+        Self { why, bound_to, by, task: None, attempt: None, at: None }
+    }
+}
+
+impl AttentionSettled {
+    /// The settlement of an intent that belongs to no task.
+    pub const fn new(reason: String) -> Self {
+        Self {
+            reason,
+            task: None,
+            attempt: None,
+            how: None,
+            by: None,
+            output: None,
+            output_bytes: None,
+            labels: None,
+            selections: None,
+            at: None,
+        }
     }
 }
 

@@ -261,12 +261,12 @@ fn recorded_approval_claim_of_a_dead_box_is_closed_as_answered() {
     assert_fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
     let (ledger, bound_to) = (record::open(&lab.state).unwrap(), lab.supervisor.digest);
     let asked = |_| {
-        let event = ApprovalAsked { what: TEXT.to_owned(), bound_to };
+        let event = ApprovalAsked::new(TEXT.to_owned(), bound_to);
         ledger.record(Draft::new(event)).unwrap().index()
     };
     let event = (0..10).map(asked).find(|index| *index == 5).unwrap();
     let by = lab.state.caller().principal.to_string();
-    let given = ApprovalGiven { by, verdict: "allow".to_owned(), bound_to };
+    let given = ApprovalGiven::new(by, "allow".to_owned(), bound_to);
     ledger.record(Draft::new(given).because_of_index(Some(event))).map(drop).unwrap();
     lab.supervisor.is_dead.store(true, Ordering::SeqCst);
     assert_eq!(lab.states(), ["allowed"]);

@@ -159,6 +159,32 @@ fn known(event: &Event) -> String {
             format!("{}, {rules} ({})", short(&network.net), brief(&network.policy))
         }
         Event::AttentionSettled(settled) => short(&settled.reason),
+        Event::DriverOpened(driver) => format!("driver number {}", driver.epoch),
+        Event::PlanAccepted(plan) => format!("plan {}", brief(&plan.plan)),
+        Event::PlanCancelling(cancelling) => {
+            let task = cancelling.task.as_deref().unwrap_or("the run");
+            format!("{} by {}", short(task), short(&cancelling.by))
+        }
+        Event::PlanEnded(plan) => short(&plan.outcome),
+        Event::TaskStarted(task) => attempt(&task.task, task.attempt, "started"),
+        Event::TaskEnded(task) => {
+            let reason = with_note(task.reason.as_deref());
+            format!("{}{reason}", attempt(&task.task, task.attempt, &task.result))
+        }
+        Event::TaskJudged(task) => attempt(&task.task, task.attempt, &task.verdict),
+        Event::TaskRetrying(task) => {
+            let wait = moment::duration(task.due.saturating_sub(task.at).saturating_mul(1000));
+            format!("{}, next attempt in {wait}", attempt(&task.task, task.attempt, "failed"))
+        }
+        Event::TaskLost(task) => {
+            format!("{}: {}", attempt(&task.task, task.attempt, "lost"), short(&task.evidence))
+        }
+        Event::TaskStopped(task) => {
+            format!("{} {}: {}", short(&task.task), short(&task.state), short(&task.reason))
+        }
+        Event::BudgetLeased(task) => {
+            format!("{} for {}, attempt {}", list(&task.lease), short(&task.task), task.attempt)
+        }
         Event::LedgerCreated(created) => {
             format!(
                 "created by version {}{}",
@@ -188,6 +214,11 @@ fn known(event: &Event) -> String {
             format!("{}, {}, {}", short(&span.name), moment::duration(micros), short(&span.status))
         }
     }
+}
+
+/// Describes the result of an attempt of a task.
+fn attempt(task: &str, attempt: u64, result: &str) -> String {
+    format!("{}, attempt {attempt}: {}", short(task), short(result))
 }
 
 /// Describes an action on a box that removes its changes, with the changes that were not applied.

@@ -50,9 +50,9 @@ impl Offer {
             let bound_to = Digest::of(&[pin.whole.as_bytes()]);
             let (tool, server) = (display::safe(&checked.name), &self.server);
             let what = format!("call the tool {tool} of the server {server}");
-            drafts.push(Draft::new(ApprovalAsked { what, bound_to }));
+            drafts.push(Draft::new(ApprovalAsked::new(what, bound_to)));
             let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
-            drafts.push(Draft::new(ApprovalGiven { by, verdict, bound_to }));
+            drafts.push(Draft::new(ApprovalGiven::new(by, verdict, bound_to)));
         }
         if !drafts.is_empty() {
             ledger

@@ -28,7 +28,7 @@ pub(crate) fn settle(args: &SettleArgs) -> Outcome {
             "run {run} is still running, so its result can still be recorded; try again when the run has ended"
         )));
     }
-    let draft = Draft::new(AttentionSettled { reason: args.reason.clone() })
+    let draft = Draft::new(AttentionSettled::new(args.reason.clone()))
         .of_run(intent.run)
         .because_of_index(Some(intent.index));
     let recorded = home.writer()?.record(draft).kind(ErrorKind::Broken)?;

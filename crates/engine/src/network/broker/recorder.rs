@@ -247,11 +247,9 @@ impl BrokerRecorder {
         let bound_to = known.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
         let by = claim.by.to_string();
         let event: Event = match claim.verdict {
-            ApprovalVerdict::Allow => {
-                ApprovalGiven { by, verdict: "allow".to_owned(), bound_to }.into()
-            }
+            ApprovalVerdict::Allow => ApprovalGiven::new(by, "allow".to_owned(), bound_to).into(),
             ApprovalVerdict::Deny => {
-                ApprovalRefused { why: "operator".to_owned(), bound_to, by: Some(by) }.into()
+                ApprovalRefused::new("operator".to_owned(), bound_to, Some(by)).into()
             }
         };
         let cause = known.map(|(_, index)| *index);
@@ -276,7 +274,7 @@ impl BrokerRecorder {
                     Err(_) => ("unrecorded", Answer::Unrecorded),
                 };
                 let (why, answer) = refused;
-                let refused = ApprovalRefused { why: why.to_owned(), bound_to, by: None };
+                let refused = ApprovalRefused::new(why.to_owned(), bound_to, None);
                 let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
                 ledger.record(draft.because_of_index(Some(index))).ok(); // the answer is a denial in any case
                 self.send(&ToBroker::Answered { question: question.number, answer }).ok();
@@ -522,12 +520,12 @@ fn draft(event: &BrokerEvent, run: RunId) -> Draft {
         BrokerEvent::Asked(question) => {
             let what = format!("{question}, by the rule `{}`", question.rule);
             let bound_to = question_digest(&question, run);
-            (ApprovalAsked { what, bound_to }.into(), None)
+            (ApprovalAsked::new(what, bound_to).into(), None)
         }
         BrokerEvent::QuestionClosed { question, why } => {
             let bound_to = question_digest(&question, run);
             let why = why.name().to_owned();
-            (ApprovalRefused { why, bound_to, by: None }.into(), None)
+            (ApprovalRefused::new(why, bound_to, None).into(), None)
         }
     };
     Draft::new(event).of_run(run).by(Actor::Broker).because_of_index(cause)
