@@ -1,3 +1,21 @@
-//! Runs of plans: graphs of tasks, each in a box.
+//! Runs: plans that are carried out task by task and survive a crash.
+//!
+//! [`plans`] reads plans and checks them against the configuration. The following modules are pure: no
+//! I/O, no clock, no threads. A driver gives the machine inputs, records the facts that the machine
+//! decides, applies them, and only then carries out the commands.
+//!
+//! - [`graph`]: the tasks of a plan with their edges as indices.
+//! - [`machine`]: the states of tasks and of the run.
+//! - [`budget`]: accounts with hard limits.
+//! - [`gate`]: the content that the approval of a gate is bound to, and the callers that may approve.
+//! - [`facts`]: the ledger events of facts.
 
+pub mod budget;
+pub mod facts;
+pub mod gate;
+pub mod graph;
+pub mod machine;
 pub mod plans;
+
+#[cfg(test)]
+mod tests;

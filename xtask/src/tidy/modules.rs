@@ -45,6 +45,7 @@ const ENGINE_ORDER: &[&str] = &[
     "programs",
     "runs",
     "file_tools",
+    "runs",
     "roles",
     "lib",
 ];
