@@ -247,7 +247,7 @@ class Body(NamedTuple):
 
 
 TEXT, BYTES, NUMBER, BOOLEAN, LIST, HASH, BODY = range(1, 8)
-ACTORS = ("operator", "supervisor", "broker", "engine", "importer")
+ACTORS = ("operator", "supervisor", "broker", "engine", "importer", "driver")
 
 
 def value_of(type: int, data: bytes) -> Any:

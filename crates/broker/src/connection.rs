@@ -246,5 +246,6 @@ fn refuse(broker: &Broker, method: &str, scheme: &str, target: &Target, port: u1
         rule: None,
         reason,
         secrets: Vec::new(),
+        is_websocket: false,
     });
 }

@@ -133,5 +133,6 @@ fn malformed_request(target: &ConnectionTarget, error: &hyper::Error) -> Decided
         rule: None,
         reason: format!("malformed: the request is ambiguous or cannot be parsed: {error}"),
         secrets: Vec::new(),
+        is_websocket: false,
     }
 }

@@ -148,6 +148,8 @@ pub struct Decided {
     pub rule: Option<String>,
     pub reason: String,
     pub secrets: Vec<String>,
+    /// Whether the request opens a WebSocket.
+    pub is_websocket: bool,
 }
 
 /// The result of an allowed request, for the ledger.

@@ -155,6 +155,7 @@ impl Route {
             rule: Some(self.rule.clone()),
             reason,
             secrets: Vec::new(),
+            is_websocket: false,
         }
     }
 }

@@ -23,8 +23,8 @@ use belljar_ledger::{
     WorkspaceChanged, WorkspaceDiscarded,
 };
 use belljar_model::{
-    Caller, EnvVar, InForce, LayerState, Purpose, Record, RunId, RunRecord, RunResult, Template,
-    Timeout, display,
+    Access, Caller, EnvVar, InForce, LayerState, Purpose, Record, RunId, RunRecord, RunResult,
+    Template, Timeout, display,
 };
 
 use crate::config::Source;
@@ -335,6 +335,15 @@ pub fn settle(
     Ok(())
 }
 
+/// Returns the paths in the box at which the program can change files of the host, if there are any.
+///
+/// The workspace is not one of them: changes of it are applied after the end of the program.
+fn writable(template: &Template) -> Option<Vec<String>> {
+    let writable = template.mounts.iter().filter(|mount| mount.access() == Access::ReadWrite);
+    let targets: Vec<String> = writable.map(|mount| mount.target().display().to_string()).collect();
+    (!targets.is_empty()).then_some(targets)
+}
+
 fn created(ledger: &LedgerHandle, plan: &RunIntent<'_>) -> anyhow::Result<RunCreated> {
     let RunIntent { record, purpose, caller, template, network, argv, env, .. } = plan;
     let command: Vec<&[u8]> = argv.iter().map(|arg| arg.as_bytes()).collect();
@@ -357,6 +366,7 @@ fn created(ledger: &LedgerHandle, plan: &RunIntent<'_>) -> anyhow::Result<RunCre
         environment: env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
         limits: limits(template),
         purpose: Some(purpose.to_string()),
+        writable: writable(template),
         principal: Some(caller.principal.to_string()),
         tenant: Some(caller.tenant.to_string()),
         session: caller.session.as_ref().map(ToString::to_string),

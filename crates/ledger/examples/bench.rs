@@ -261,6 +261,7 @@ fn created(run: RunId) -> Result<Draft, Box<dyn Error + Send + Sync>> {
         principal: None,
         tenant: None,
         session: None,
+        writable: None,
     };
     Ok(Draft::new(event).of_run(run))
 }

@@ -69,6 +69,12 @@ impl Body {
         Ok(committing.finish())
     }
 
+    /// Returns the reference to a content whose commitment and salt an earlier process computed with
+    /// [`Committing`].
+    pub const fn committed(hash: Digest, size: u64, salt: Salt) -> Self {
+        Self { hash, size, kept: false, salt: Some(salt), _lease: None }
+    }
+
     pub(crate) const fn named(hash: Digest, size: u64, kept: bool) -> Self {
         Self { hash, size, kept, salt: None, _lease: None }
     }

@@ -22,6 +22,8 @@ pub enum Actor {
     Engine,
     /// The importer of traces from other systems.
     Importer,
+    /// The driver, which carries out plans.
+    Driver,
 }
 
 /// The time of an event, for people only: the order of events is their index, not their time.
@@ -207,6 +209,7 @@ impl Actor {
             Self::Broker => "broker",
             Self::Engine => "engine",
             Self::Importer => "importer",
+            Self::Driver => "driver",
         }
     }
 }
@@ -215,7 +218,14 @@ impl FromStr for Actor {
     type Err = EntryError;
 
     fn from_str(text: &str) -> Result<Self, EntryError> {
-        let all = [Self::Operator, Self::Supervisor, Self::Broker, Self::Engine, Self::Importer];
+        let all = [
+            Self::Operator,
+            Self::Supervisor,
+            Self::Broker,
+            Self::Engine,
+            Self::Importer,
+            Self::Driver,
+        ];
         all.into_iter().find(|actor| actor.name() == text).ok_or(EntryError::Actor)
     }
 }

@@ -99,7 +99,7 @@ events! {
         environment: Vec<String>,
         /// The resource limits of the box, each as `name=value`.
         limits: Vec<String>,
-        /// The purpose of the box: `run`, `call`, `box`, `tool-server` or `clone-reader`.
+        /// The purpose of the box: `run`, `call`, `box`, `tool-server`, `clone-reader` or `task`.
         purpose: Option<String>,
         /// The caller that requested the run, as `user:1000`.
         principal: Option<String>,
@@ -107,6 +107,9 @@ events! {
         tenant: Option<String>,
         /// The session of the client that requested the run.
         session: Option<String>,
+        /// The paths in the box at which the program can change files of the host; absent if it
+        /// cannot.
+        writable: Option<Vec<String>>,
     }
     /// The layers that confine the run.
     RunLayers "run.layers" { in_force: Vec<String>, missing: Vec<String> }
@@ -182,6 +185,8 @@ events! {
         /// The names of the secrets that the request carries.
         secrets: Vec<String>,
         body: Option<Body>,
+        /// `websocket`, if the request opens a connection for messages of this protocol.
+        upgrade: Option<String>,
     }
     /// An allowed request finished or failed.
     RequestFinished "request.finished" {
@@ -583,6 +588,7 @@ mod tests {
             principal: None,
             tenant: None,
             session: None,
+            writable: None,
         }
     }
 

@@ -31,6 +31,7 @@ use crate::body::Body;
 use crate::digest::Digest;
 use crate::entry::{Actor, EntryError};
 use crate::event::Event;
+use crate::field::Fields;
 use crate::frame::LedgerId;
 use crate::index::{Index, IndexError};
 use crate::log::{Log, LogError};
@@ -65,7 +66,43 @@ pub struct Draft {
     run: Option<RunId>,
     actor: Actor,
     cause: Option<u64>,
-    event: Event,
+    /// The sequence number of the last event of the run that the caller knows; see [`Draft::after`].
+    after: Option<u64>,
+    content: Content,
+}
+
+/// The kind and the fields of a draft.
+#[derive(Debug, Clone)]
+enum Content {
+    Event(Event),
+    /// An event of a kind that another crate defines.
+    Other {
+        kind: &'static str,
+        fields: Fields,
+    },
+}
+
+impl Content {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Event(event) => event.kind(),
+            Self::Other { kind, .. } => kind,
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        match self {
+            Self::Event(event) => event.fields(),
+            Self::Other { fields, .. } => fields.clone(),
+        }
+    }
+
+    const fn begins_run(&self) -> bool {
+        match self {
+            Self::Event(event) => event.begins_run(),
+            Self::Other { .. } => false,
+        }
+    }
 }
 
 /// Proof that an event is on disk; only [`Ledger::record`] creates receipts.
@@ -95,6 +132,10 @@ pub enum RecordError {
     Cause { cause: u64, index: u64 },
     #[error("run {run} is not in the ledger")]
     NoRun { run: RunId },
+    #[error(
+        "another process recorded an event in the meantime: the last event has the sequence number {found}, not {expected}"
+    )]
+    Moved { run: Option<RunId>, expected: u64, found: u64 },
     #[error("cannot look up the run in the index of the ledger")]
     Index(#[source] Arc<IndexError>),
     #[error("the stored content of {hash} was dropped in the meantime; store it again")]
@@ -132,7 +173,18 @@ pub struct Dropped {
 impl Draft {
     /// Creates an event of the ledger itself with the operator as actor and no cause.
     pub fn new(event: impl Into<Event>) -> Self {
-        Self { run: None, actor: Actor::Operator, cause: None, event: event.into() }
+        Self::of(Content::Event(event.into()))
+    }
+
+    /// Creates an event of a kind that is not an [`Event`], such as a fact about a plan.
+    ///
+    /// The kind has only the characters a-z, 0-9, `.` and `_`. Such an event cannot begin a run.
+    pub const fn of_kind(kind: &'static str, fields: Fields) -> Self {
+        Self::of(Content::Other { kind, fields })
+    }
+
+    const fn of(content: Content) -> Self {
+        Self { run: None, actor: Actor::Operator, cause: None, after: None, content }
     }
 
     /// Assigns the event to a run, or with `None` to the ledger itself.
@@ -152,6 +204,14 @@ impl Draft {
     /// Sets the cause by its index, for a cause that an earlier process recorded.
     pub fn because_of_index(self, cause: Option<u64>) -> Self {
         Self { cause, ..self }
+    }
+
+    /// Requires that the last event of the run has this sequence number when the event is recorded.
+    ///
+    /// If another writer recorded an event of the run in the meantime, nothing of the batch is
+    /// recorded: [`RecordError::Moved`].
+    pub fn after(self, sequence: u64) -> Self {
+        Self { after: Some(sequence), ..self }
     }
 }
 
@@ -225,9 +285,9 @@ impl Ledger {
             return Ok(Vec::new());
         }
         self.prepare(&drafts)?;
-        for Draft { event, run, .. } in &drafts {
+        for Draft { content, run, .. } in &drafts {
             let run = run.map(tracing::field::display);
-            tracing::trace!(kind = event.kind(), of_run = run, "recording event");
+            tracing::trace!(kind = content.kind(), of_run = run, "recording event");
         }
         let (began, events) = (Instant::now(), drafts.len());
         let waiter = Arc::new(Waiter::new());
@@ -264,7 +324,7 @@ impl Ledger {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for draft in drafts {
             let Some(run) = draft.run.filter(|run| known.get(*run).is_none()) else { continue };
-            if !draft.event.begins_run() {
+            if !draft.content.begins_run() {
                 self.query_index(|_, _| Ok(()))?;
             }
             known.insert(run, ());

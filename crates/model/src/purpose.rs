@@ -19,22 +19,24 @@ pub enum Purpose {
     ToolServer,
     /// A box that reads the private clone of another box.
     CloneReader,
+    /// The box of one attempt of a plan's task.
+    Task,
 }
 
 /// The reason why a text is not the name of a purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown purpose of a box; write run, call, box, tool-server or clone-reader")]
+#[error("unknown purpose of a box; write run, call, box, tool-server, clone-reader or task")]
 pub struct PurposeError;
 
 impl Purpose {
-    pub const ALL: [Self; 5] =
-        [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader];
+    pub const ALL: [Self; 6] =
+        [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader, Self::Task];
 
     /// Returns whether a user starts boxes of this purpose. Belljar itself starts the others.
     pub const fn is_started_by_user(self) -> bool {
         match self {
             Self::Run | Self::Call | Self::Box => true,
-            Self::ToolServer | Self::CloneReader => false,
+            Self::ToolServer | Self::CloneReader | Self::Task => false,
         }
     }
 
@@ -46,6 +48,7 @@ impl Purpose {
             Self::Box => "box",
             Self::ToolServer => "tool-server",
             Self::CloneReader => "clone-reader",
+            Self::Task => "task",
         }
     }
 }
@@ -72,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_purpose_has_its_name_as_its_json_text() {
-        let names = ["run", "call", "box", "tool-server", "clone-reader"];
+        let names = ["run", "call", "box", "tool-server", "clone-reader", "task"];
         assert_eq!(Purpose::ALL.map(Purpose::name), names);
         for purpose in Purpose::ALL {
             let text = serde_json::to_string(&purpose).unwrap();

@@ -17,6 +17,8 @@ pub(crate) enum PurposeChoice {
     ToolServer,
     /// A process that reads the commits of a box from its clone
     CloneReader,
+    /// A task of a plan
+    Task,
     /// All purposes
     All,
 }
@@ -30,6 +32,7 @@ impl PurposeChoice {
             Self::Box => vec![Purpose::Box],
             Self::ToolServer => vec![Purpose::ToolServer],
             Self::CloneReader => vec![Purpose::CloneReader],
+            Self::Task => vec![Purpose::Task],
             Self::All => Purpose::ALL.to_vec(),
         };
         (!choices.is_empty()).then(|| Purposes::of(choices.iter().flat_map(purpose)))

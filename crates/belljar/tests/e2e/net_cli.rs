@@ -63,6 +63,7 @@ fn decided(
         reason: reason.to_owned(),
         secrets: Vec::new(),
         body: None,
+        upgrade: None,
     }
 }
 
@@ -106,6 +107,7 @@ fn tool_server_created() -> RunCreated {
         principal: None,
         tenant: None,
         session: None,
+        writable: None,
     }
 }
 

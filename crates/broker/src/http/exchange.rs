@@ -125,6 +125,7 @@ impl Exchange {
                     rule: refusal.rule.clone(),
                     reason: refusal.on_record(),
                     secrets: Vec::new(),
+                    is_websocket: false,
                 });
                 Err(refusal)
             }
@@ -430,6 +431,7 @@ impl Exchange {
             rule: Some(self.permit.rule().to_owned()),
             reason: reason.to_owned(),
             secrets: Vec::new(),
+            is_websocket: self.outbound.upgrade,
         }
     }
 

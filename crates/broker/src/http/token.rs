@@ -69,6 +69,7 @@ async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxErr
         rule: Some(permit.rule().to_owned()),
         reason: format!("an access token for {name}"),
         secrets: vec![name.to_string()],
+        is_websocket: false,
     };
     let recorded = broker.recorder.record(vec![BrokerEvent::Decided(decided)]).await?;
     let began = std::time::Instant::now();

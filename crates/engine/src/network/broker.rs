@@ -43,7 +43,7 @@ use crate::secrets;
 pub use control::BrokerControl;
 pub use recorder::BrokerRecorder;
 use renewals::Renewals;
-pub use summary::{NetworkSummary, RequestSummary};
+pub use summary::{NetworkSummary, NetworkUsage, RequestSummary};
 
 /// The process name of a broker. As first argument, it makes the program run as a broker.
 pub const ROLE: &str = "belljar-broker";

@@ -198,6 +198,7 @@ fn request_json(request: &RequestDecided, state: &str, outcome: Option<&RequestF
         reason,
         secrets,
         body: _,
+        upgrade: _,
     } = request;
     json!({
         "type": "request",

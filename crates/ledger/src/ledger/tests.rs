@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::entry::{Entry, Moment};
-use crate::event::{RunExec, RunLimit, WorkspaceChanged};
+use crate::event::{RunCreated, RunExec, RunLimit, WorkspaceChanged};
 use crate::index::Query;
 use crate::reader::Reader;
 use crate::verify::sample::{SECOND, Sample, run};
@@ -284,4 +284,101 @@ fn h12_interrupted_prune_is_completed_by_the_next_one() {
     assert_eq!(ledger.prune(u64::MAX).unwrap(), Dropped { contents: 4, salts: 2 });
     assert_eq!(ledger.would_prune(u64::MAX).unwrap(), 0);
     check_deep(&paths);
+}
+
+// ---- Fencing
+
+fn created() -> RunCreated {
+    RunCreated {
+        name: None,
+        template: "default".into(),
+        mode: "overlay".into(),
+        net: "none".into(),
+        policy: Digest::of(&[b"policy"]),
+        workspace: None,
+        record: "hashes".into(),
+        command: Body::hash_of(b"true").unwrap(),
+        environment: Vec::new(),
+        limits: Vec::new(),
+        purpose: None,
+        principal: None,
+        tenant: None,
+        session: None,
+        writable: None,
+    }
+}
+
+/// Opens a ledger with one run of two events, and returns it with the run.
+fn with_a_run(home: &TempDir) -> (Ledger, RunId) {
+    let ledger = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
+    let run = run(1);
+    let drafts = vec![Draft::new(created()).of_run(run), exec("/bin/true").of_run(run)];
+    let receipts = ledger.record_all(drafts).unwrap();
+    assert_eq!(receipts.last().map(Receipt::sequence), Some(1));
+    (ledger, run)
+}
+
+#[test]
+fn h15_append_after_an_older_event_is_refused_when_another_writer_moved_the_chain() {
+    let home = TempDir::new().unwrap();
+    let (old, run) = with_a_run(&home);
+    let new = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
+    let draft = |program| exec(program).of_run(run).by(Actor::Driver);
+    // Control: both writers can continue the chain that they know.
+    old.record(draft("/bin/old").after(1)).map(drop).unwrap();
+    new.record(draft("/bin/new").after(2)).map(drop).unwrap();
+    let batch = vec![draft("/bin/zombie").after(2), draft("/bin/zombie")];
+    let error = old.record_all(batch).unwrap_err();
+    let RecordError::Moved { run: of, expected: 2, found: 3 } = &error else { panic!("{error:?}") };
+    assert_eq!(*of, Some(run));
+    // Without the condition, the old writer would be recorded; nothing of its batch was.
+    let receipt = old.record(draft("/bin/old")).unwrap();
+    assert_eq!(receipt.sequence(), 4, "no event of the refused batch was recorded");
+    assert!(verify(old.paths(), VerifyOptions::default()).unwrap().findings.is_empty());
+}
+
+#[test]
+fn of_two_writers_that_append_after_the_same_event_exactly_one_succeeds() {
+    let home = TempDir::new().unwrap();
+    let (first, run) = with_a_run(&home);
+    let second = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
+    for sequence in 1..30 {
+        let record = |ledger: &Ledger| {
+            ledger.record(exec("/bin/next").of_run(run).by(Actor::Driver).after(sequence)).is_ok()
+        };
+        let [one, other] = std::thread::scope(|scope| {
+            [&first, &second]
+                .map(|ledger| scope.spawn(move || record(ledger)))
+                .map(|thread| thread.join().unwrap())
+        });
+        assert!(one != other, "after {sequence}: {one} {other}");
+    }
+}
+
+#[test]
+fn after_needs_an_earlier_event_of_the_run() {
+    let home = TempDir::new().unwrap();
+    let (ledger, _) = with_a_run(&home);
+    let unknown = run(9);
+    let error = ledger.record(exec("/bin/x").of_run(unknown).after(0)).unwrap_err();
+    assert!(matches!(error, RecordError::NoRun { run } if run == unknown), "{error:?}");
+    let error = ledger.record(Draft::new(created()).of_run(unknown).after(0)).unwrap_err();
+    assert!(matches!(error, RecordError::NoRun { run } if run == unknown), "{error:?}");
+}
+
+#[test]
+fn draft_of_another_kind_is_recorded_with_its_fields_and_verified() {
+    let home = TempDir::new().unwrap();
+    let (ledger, run) = with_a_run(&home);
+    let mut fields = Fields::default();
+    fields.set("task", crate::field::Value::Text("fix".to_owned()));
+    let draft = Draft::of_kind("task.started", fields.clone()).of_run(run).by(Actor::Driver);
+    let receipt = ledger.record(draft.after(1)).unwrap();
+    let reader = Reader::open(ledger.paths()).unwrap();
+    let entry = reader.read(&reader.event(receipt.index()).unwrap().unwrap()).unwrap();
+    assert_eq!((entry.kind.as_str(), entry.actor), ("task.started", Actor::Driver));
+    assert_eq!(entry.fields, fields);
+    assert!(verify(ledger.paths(), VerifyOptions::default()).unwrap().findings.is_empty());
+    let invalid = ledger.record(Draft::of_kind("Task Started", Fields::default()).of_run(run));
+    assert!(invalid.is_err(), "{invalid:?}");
 }

@@ -13,7 +13,7 @@ use super::lock::{self, LockFile};
 use super::open::{self, CutError};
 use super::queue::{Pending, RecordResult};
 use super::recent::Recent;
-use super::{Draft, Receipt, RecordError, anchor_error};
+use super::{Content, Draft, Receipt, RecordError, anchor_error};
 use crate::anchor::Anchor;
 use crate::bodies::Bodies;
 use crate::body::Salt;
@@ -213,6 +213,7 @@ impl Tip {
                 return Err(RecordError::Cause { cause, index });
             }
             let before = self.last_link(paths, [&more, batch], &draft)?;
+            check_after(&draft, before)?;
             let moment = Moment { boot: self.boot, ..pending.moment };
             receipts.push(more.encode(index, before, moment, &draft)?);
         }
@@ -240,7 +241,7 @@ impl Tip {
         if let Some(link) = waiting.or_else(|| self.runs.get(run)) {
             return Ok(Some(link));
         }
-        if draft.event.begins_run() {
+        if draft.content.begins_run() {
             return Ok(None);
         }
         let link = look_up(paths, &self.log, run)?.ok_or(RecordError::NoRun { run })?;
@@ -368,16 +369,19 @@ impl Batch {
     ) -> Result<Receipt, RecordError> {
         let sequence = before.map_or(0, |link| link.sequence + 1);
         let entry = Entry {
-            kind: draft.event.kind().to_owned(),
+            kind: draft.content.kind().to_owned(),
             run: draft.run,
             sequence,
             previous: before.map(|link| link.hash),
             actor: draft.actor,
             cause: draft.cause,
             moment,
-            fields: draft.event.fields(),
+            fields: draft.content.fields(),
         };
         let bytes = entry.encode()?;
+        if matches!(draft.content, Content::Other { .. }) {
+            EntryView::parse(&bytes)?; // the types of this crate guarantee the form of its own events
+        }
         let hash = Digest::leaf(&bytes);
         let link = Link { sequence, hash };
         match draft.run {
@@ -456,6 +460,17 @@ impl Adopted {
                 }
             }
         }
+    }
+}
+
+/// Returns an error if the draft requires another last event of its run.
+fn check_after(draft: &Draft, last: Option<Link>) -> Result<(), RecordError> {
+    let Some(expected) = draft.after else { return Ok(()) };
+    match last.map(|link| link.sequence) {
+        Some(found) if found == expected => Ok(()),
+        Some(found) => Err(RecordError::Moved { run: draft.run, expected, found }),
+        // Only an event that begins its run has no predecessor.
+        None => Err(draft.run.map_or(RecordError::Broken, |run| RecordError::NoRun { run })),
     }
 }
 

@@ -125,6 +125,7 @@ impl Sample {
             principal: None,
             tenant: None,
             session: None,
+            writable: None,
         };
         self.add(Some(run), event);
     }

@@ -249,6 +249,7 @@ pub(crate) fn created_with(command: Body) -> RunCreated {
         principal: None,
         tenant: None,
         session: None,
+        writable: None,
     }
 }
 

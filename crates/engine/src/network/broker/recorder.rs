@@ -88,6 +88,7 @@ impl BrokerRecorder {
             let Some(batches) = self.receive_batches(&mut buffer, run) else { break };
             if !batches.is_empty() {
                 summary.add_denials(&batches);
+                summary.add_usage(&batches);
                 self.record(ledger, run, &batches, &mut summary);
             }
             if let Some(renewed) = self.renewed.take() {
@@ -496,6 +497,7 @@ fn draft(event: &BrokerEvent, run: RunId) -> Draft {
                 reason: decided.reason,
                 secrets: decided.secrets,
                 body: None,
+                upgrade: decided.is_websocket.then(|| "websocket".to_owned()),
             };
             (event.into(), None)
         }

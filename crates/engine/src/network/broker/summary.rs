@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use belljar_broker::record::{BrokerEvent, Decided, EventBatch, Verdict};
 use belljar_ledger::{Receipt, RecordError};
 use belljar_model::display;
+use belljar_model::net::MicroUsd;
 use serde::{Deserialize, Serialize};
 
 /// A summary of the network requests of one run.
@@ -21,10 +22,23 @@ pub struct NetworkSummary {
     pub more_requests: u64,
     /// Requests without a response yet: from the ledger index to the index in `requests`.
     unanswered: BTreeMap<u64, usize>,
+    pub usage: NetworkUsage,
     /// Whether the broker exited before the box.
     pub broker_gone: bool,
     /// The last error that occurred when an event was recorded in the ledger.
     pub unrecorded: Option<RecordError>,
+}
+
+/// What a run used of the network, as its broker observed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkUsage {
+    /// The number of allowed requests and connections.
+    pub requests: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    /// The tokens of models; reservations without a reported usage count in full.
+    pub tokens: u64,
+    pub money: MicroUsd,
 }
 
 /// One HTTP request of a box.
@@ -39,6 +53,8 @@ pub struct RequestSummary {
     pub secrets: Vec<String>,
 }
 
+/// The name of the budget of the whole run in the events of a broker.
+const RUN_BUDGET: &str = "run";
 /// The maximum number of requests in a summary.
 const MAX_REQUESTS: usize = 100;
 /// The maximum number of different denials, and of different alarms, in a summary.
@@ -68,6 +84,38 @@ impl NetworkSummary {
                 | BrokerEvent::Decided(_)
                 | BrokerEvent::Finished(_)
                 | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::Spent { .. }
+                | BrokerEvent::Asked(_)
+                | BrokerEvent::QuestionClosed { .. } => {}
+            }
+        }
+    }
+
+    /// Adds what these events used.
+    pub(super) fn add_usage(&mut self, batches: &[EventBatch]) {
+        let usage = &mut self.usage;
+        let add = |to: &mut u64, amount: u64| *to = to.saturating_add(amount);
+        for event in batches.iter().flat_map(|batch| &batch.events) {
+            match event {
+                BrokerEvent::Decided(decided) if decided.verdict == Verdict::Allow => {
+                    add(&mut usage.requests, 1);
+                }
+                BrokerEvent::Finished(finished) => {
+                    add(&mut usage.sent_bytes, finished.sent);
+                    add(&mut usage.received_bytes, finished.received);
+                }
+                // Every use counts for the run; it can also count for a secret.
+                BrokerEvent::Spent { budget, unit, amount, .. } if budget == RUN_BUDGET => {
+                    match unit.as_str() {
+                        "tokens" => add(&mut usage.tokens, *amount),
+                        "microusd" => add(&mut usage.money.0, *amount),
+                        _ => {}
+                    }
+                }
+                BrokerEvent::Dns { .. }
+                | BrokerEvent::Decided(_)
+                | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::Alarm { .. }
                 | BrokerEvent::Spent { .. }
                 | BrokerEvent::Asked(_)
                 | BrokerEvent::QuestionClosed { .. } => {}

@@ -27,6 +27,7 @@ fn request(verdict: &str, rule: Option<&str>, reason: &str) -> RequestDecided {
         reason: reason.to_owned(),
         secrets: Vec::new(),
         body: None,
+        upgrade: None,
     }
 }
 

@@ -37,6 +37,7 @@ fn created() -> RunCreated {
         principal: None,
         tenant: None,
         session: None,
+        writable: None,
     }
 }
 
@@ -66,6 +67,7 @@ fn request(verdict: &str) -> RequestDecided {
         reason: "named".into(),
         secrets: Vec::new(),
         body: None,
+        upgrade: None,
     }
 }
 

@@ -45,6 +45,7 @@ fn ledger_events_are_described_on_one_line() {
         principal: None,
         tenant: None,
         session: None,
+        writable: None,
     };
     check(created.clone(), "fix, template default, overlay, network none, in /home/me/project");
     check(
@@ -85,6 +86,7 @@ fn ledger_events_are_described_on_one_line() {
         reason: "named".into(),
         secrets: vec!["token".into()],
         body: None,
+        upgrade: None,
     };
     check(request, "allow GET https://api.example.com:443/v1, with secret token (named, rule api)");
     let span = TraceSpan {
