@@ -45,8 +45,8 @@ pub use listeners::Sockets;
 pub use prepare::{PrepareError, open};
 pub use privilege::{Ids, Privilege};
 pub use request::{
-    HomeMount, LayerSync, MAX_FILES, Mask, MaskKind, NetRequest, OverlayLayers, Request, Trust,
-    Workspace,
+    DataMount, HomeMount, LayerSync, MAX_FILES, Mask, MaskKind, NetRequest, OverlayLayers, Request,
+    Trust, Workspace,
 };
 pub use seccomp::{broker_filter, screen_filter};
 pub use start::{BuiltBox, StartError, start};

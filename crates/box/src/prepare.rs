@@ -16,7 +16,7 @@ use rustix::fs::{FileType, Mode as FileMode, OFlags};
 
 use crate::git;
 use crate::privilege::{Ids, MappedTrees, Privilege};
-use crate::request::{HomeMount, MAX_FILES, Mask, NetRequest, Request, Workspace};
+use crate::request::{DataMount, HomeMount, MAX_FILES, Mask, NetRequest, Request, Workspace};
 use crate::seccomp::{self, Accounting, Machine};
 use crate::sockets;
 use crate::trust;
@@ -112,6 +112,9 @@ pub(crate) fn prepare(
     }
     for mount in &template.mounts {
         mounts.mount(mount)?;
+    }
+    if let Some(data) = &request.data {
+        mounts.data(data)?;
     }
     mounts.masks(&request.masks)?;
     mounts.files(&request.files)?;
@@ -283,6 +286,14 @@ impl Mounts<'_> {
             }
         }
         self.hide_state(&real, &mount.target().to_string_lossy());
+        Ok(())
+    }
+
+    /// Adds a read-only mount of a directory of Belljar, after all mounts of the user.
+    fn data(&mut self, data: &DataMount) -> Result<(), PrepareError> {
+        let source = self.source(&data.place, &data.path)?;
+        let (target, access) = (data.target.as_os_str().as_bytes().to_vec(), Access::ReadOnly);
+        self.steps.push(Step::Bind { source, target, access, optional: false });
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 pub use belljar_init::plan::{LayerSync, MaskKind};
 use belljar_model::{RunId, Template};
+use serde::{Deserialize, Serialize};
 
 /// The maximum total size of [`Request::files`] in bytes; all files are sent in one message.
 pub const MAX_FILES: usize = 64 * 1024;
@@ -37,6 +38,8 @@ pub struct Request {
     /// link at such a path is removed; any other existing entry is renamed (`.aside-0`). The box can
     /// change the mode of a parent directory, but cannot move it.
     pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// A directory of Belljar that the box can read. It covers every other mount at its path.
+    pub data: Option<DataMount>,
     /// The paths of the workspace that are hidden or read-only.
     pub masks: Vec<Mask>,
     /// Whether more programs can be started in the box later, through an [`crate::ExecChannel`].
@@ -113,8 +116,22 @@ pub struct HomeMount {
     pub path: PathBuf,
 }
 
+/// A directory of Belljar, such as the inputs of a task, that a box sees read-only.
+///
+/// Unlike a mount of the user, the directory can be part of Belljar's own state. An open descriptor
+/// protects it from being swapped.
+#[derive(Debug)]
+pub struct DataMount {
+    /// The directory as an `O_PATH` descriptor.
+    pub place: OwnedFd,
+    /// Path of the directory with all symbolic links resolved.
+    pub path: PathBuf,
+    /// The absolute path in the box.
+    pub target: PathBuf,
+}
+
 /// A path of the workspace that is hidden or read-only.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
     /// The path of the mask, relative to the workspace. A path that is missing when the box starts
     /// is ignored. The mask applies to the target of a symbolic link; the link itself can be

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{
-    BuiltBox, DiskLimiter, ExecChannel, HomeMount, LayerSync, Mask, OverlayLayers, Privilege,
-    Request, Supervision, Workspace,
+    BuiltBox, DataMount, DiskLimiter, ExecChannel, HomeMount, LayerSync, Mask, OverlayLayers,
+    Privilege, Request, Supervision, Workspace,
 };
 use belljar_model::{
     Caller, Clock, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState,
@@ -43,7 +43,7 @@ use crate::store::Run;
 pub use belljar_box::Stream;
 pub use disk::DiskLimit;
 pub use ended::Ended;
-use environment::environment;
+pub use environment::Environment;
 
 /// Everything that is needed to start one box.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ pub struct LaunchSpec {
     pub home: Option<HomeMount>,
     /// Read-only files in the box, with their contents. Placeholders are inserted later.
     pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// A directory of the state directory that the box can read.
+    pub data: Option<DataMount>,
     pub masks: Vec<Mask>,
     /// Whether more programs can be started in the box later.
     pub exec_channel: bool,
@@ -90,16 +92,6 @@ pub struct Terminal {
     pub term: OsString,
 }
 
-/// The environment variables of a program in a box.
-#[derive(Debug, Default)]
-pub enum Environment {
-    /// The default variables of every box and the variables of the template.
-    #[default]
-    OfTemplate,
-    /// Exactly the given variables.
-    Exactly(Vec<(OsString, OsString)>),
-}
-
 impl LaunchSpec {
     /// Returns a spec for a box without workspace, network, terminal or other options.
     pub fn new(
@@ -121,6 +113,7 @@ impl LaunchSpec {
             at: None,
             home: None,
             files: Vec::new(),
+            data: None,
             masks: Vec::new(),
             exec_channel: false,
             terminal: None,
@@ -203,10 +196,7 @@ impl Built {
             .map(|network_config| network_config.open(id))
             .transpose()
             .kind(ErrorKind::CannotStart)?;
-        let mut env = match spec.environment {
-            Environment::OfTemplate => environment(state.host(), &template, id),
-            Environment::Exactly(env) => env,
-        };
+        let mut env = spec.environment.resolve(state.host(), &template, id);
         if let Some(Terminal { term, .. }) = &spec.terminal
             && !env.iter().any(|(name, _)| name == "TERM")
         {
@@ -231,6 +221,7 @@ impl Built {
             workspace: spec.workspace,
             home: spec.home,
             files,
+            data: spec.data,
             masks: spec.masks,
             exec_channel: spec.exec_channel,
             hidden: vec![state.home().to_owned()],

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use belljar_box::{BoxEnd, LayerImage, LayerSync, Mask, Workspace};
 use belljar_model::permission::Permissions;
-use belljar_model::spec::{RunSpec, WorkspaceSpec};
-use belljar_model::{Limits, Mode, Overrides, Purpose, Review, RunResult, Template};
+use belljar_model::spec::{BoxSpec, RunSpec, WorkspaceSpec};
+use belljar_model::{Config, Limits, Mode, Overrides, Purpose, Review, RunResult, Template};
 
 use crate::agents::{self, OutfitRequest};
 use crate::changes;
@@ -238,12 +238,35 @@ fn settings(
     options: &RunOptions,
     workspace: Option<&Path>,
 ) -> Result<RunSettings, EngineError> {
-    let file = spec.on.config_file.as_deref().or(state.config_file());
+    let resolved = resolve(state, &spec.on, workspace, &options.current_dir)?;
+    let Resolved { mut template, config, sources, masks } = resolved;
+    let has_timeout = spec.on.overrides.timeout.is_some();
+    if spec.terminal.is_some() && !has_timeout && template.limits == Template::default().limits {
+        template.limits.timeout = None; // a person at a terminal may need longer than ten minutes
+    }
+    let network = NetworkConfig::of(&template, &config, state)?;
+    Ok(RunSettings { template, sources, network, masks })
+}
+
+/// The template of a box with the configuration that it was resolved with.
+pub(crate) struct Resolved {
+    pub(crate) template: Template,
+    pub(crate) config: Config,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) masks: Vec<Mask>,
+}
+
+/// Loads the configuration and combines the template that `on` names with its overrides.
+pub(crate) fn resolve(
+    state: &Scoped,
+    on: &BoxSpec,
+    workspace: Option<&Path>,
+    current_dir: &Path,
+) -> Result<Resolved, EngineError> {
+    let file = on.config_file.as_deref().or(state.config_file());
     let (config, sources) = config::load_from(state.host(), file, workspace)?;
-    let named = config::template(&config, &spec.on.template)?;
-    let overrides = spec.on.overrides.clone();
-    let has_timeout = overrides.timeout.is_some();
-    let permissions = config.permissions(&spec.on.template);
+    let named = config::template(&config, &on.template)?;
+    let permissions = config.permissions(&on.template);
     let outfit = agents::outfit(&OutfitRequest {
         agent: None,
         permissions: &permissions,
@@ -254,12 +277,9 @@ fn settings(
     })?;
     // Only the denied hosts of the outfit apply here. Its other permissions are for agents in named boxes.
     let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };
+    let overrides = on.overrides.clone();
     let template = named.with(deny).and_then(|it| it.with(overrides)).kind(ErrorKind::Invalid)?;
-    let mut template = template.anchored(&options.current_dir, state.host().user_home().as_deref());
-    if spec.terminal.is_some() && !has_timeout && template.limits == Template::default().limits {
-        template.limits.timeout = None; // a person at a terminal may need longer than ten minutes
-    }
+    let template = template.anchored(current_dir, state.host().user_home().as_deref());
     policy::refuse_own_program(state.host(), &template, workspace)?;
-    let network = NetworkConfig::of(&template, &config, state)?;
-    Ok(RunSettings { template, sources, network, masks: outfit.masks })
+    Ok(Resolved { template, config, sources, masks: outfit.masks })
 }

@@ -9,11 +9,17 @@
 //! - [`budget`]: accounts with hard limits.
 //! - [`gate`]: the content that the approval of a gate is bound to, and the callers that may approve.
 //! - [`facts`]: the ledger events of facts.
+//!
+//! [`host`] carries out one attempt of a task in a process that survives the driver. [`evidence`] tells
+//! whether a lost attempt can have had an effect, and [`fence`] lets only one driver work.
 
 pub mod budget;
+pub mod evidence;
 pub mod facts;
+pub mod fence;
 pub mod gate;
 pub mod graph;
+pub mod host;
 pub mod machine;
 pub mod plans;
 

@@ -6,6 +6,7 @@
 //!                         lock           held by the supervisor while it lives
 //!                         upper/ work/   the overlay
 //!                         layers.img     or an image with the overlay, until the box has ended
+//!                         output log result.json socket held    files of a task, see `runs::host`
 //!                         base/ changes.json apply.log trash/   files of belljar-workspace
 //! ```
 
@@ -59,6 +60,9 @@ impl DamagedRun {
         self.dir.file_name()?.to_str()?.parse().ok()
     }
 }
+
+/// The file in the directory of a run that keeps the run until the driver has taken its result.
+pub(crate) const HELD: &str = "held";
 
 /// The maximum number of records of finished runs that are kept.
 const MAX_FINISHED_RUNS: usize = 500;
@@ -114,8 +118,7 @@ impl Store {
             "another process holds the lock of the new run"
         );
         let run = Run { dir, record };
-        let text = serde_json::to_vec(&run.record)?;
-        durable::write_unsynced(&run.dir, "run.json", &text).context("cannot write run.json")?;
+        run.save_new()?;
         Ok((run, lock))
     }
 
@@ -235,6 +238,12 @@ impl Run {
         Ok(Self { dir: dir.to_owned(), record })
     }
 
+    /// Writes the first record of the run, without waiting for the disk.
+    pub(crate) fn save_new(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_vec(&self.record)?;
+        durable::write_unsynced(&self.dir, "run.json", &text).context("cannot write run.json")
+    }
+
     /// Writes the record of the run atomically.
     pub fn save(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.record)?;
@@ -302,7 +311,8 @@ impl Run {
     /// Returns whether nothing of the user is lost if the directory of the run is removed.
     fn is_removable(&self) -> bool {
         let is_idle = self.record.state != RunState::Running && !self.record.review.is_pending();
-        is_idle && is_empty(&self.dir.join("trash"))
+        let is_held = self.dir.join(HELD).exists();
+        is_idle && !is_held && is_empty(&self.dir.join("trash"))
     }
 
     /// Copies the mode of the workspace directory to the upper layer, where the box sees it.

@@ -8,8 +8,8 @@
 //! ```
 //! A supervisor is *owned* or *detached*. An owned supervisor has one client, which is connected by a
 //! socket pair. It exits when the client closes the connection. A detached supervisor watches a named
-//! box. It runs in its own process session, and clients connect to the socket in the directory of the
-//! box.
+//! box or hosts one attempt of a task; see [`task_run`]. It runs in its own process session, and
+//! clients connect to the socket in the directory of the box or run.
 //!
 //! Every supervisor uses the messages of [`protocol`]. A supervisor has no terminal and no secret.
 //! `belljar run` and the clone reader start no supervisor: they call [`crate::launch`] in their own
@@ -32,6 +32,7 @@ pub mod role;
 mod session;
 pub mod setup;
 pub mod spec;
+pub mod task_run;
 mod text_decoder;
 mod tool_server;
 mod viewers;
@@ -40,8 +41,10 @@ mod worker_reader;
 use std::io;
 use std::os::fd::OwnedFd;
 
+pub(crate) use client::connect as connect_socket;
 pub use client::{Starting, approvals, ask, call, spawn, start};
 pub use connection::{encode, receive, receive_descriptors, send};
+pub(crate) use listener::bind as bind_socket;
 
 /// The name of a supervisor process. Belljar acts as a supervisor when `argv[0]` is this name.
 pub const ROLE: &str = "belljar-supervisor";

@@ -33,7 +33,7 @@ pub use id::{IdError, InputName, Label, TaskId, TierName};
 pub use tier::{ModelTier, TierProvider, TierProviderError, TokenPrice};
 
 /// A plan as its file describes it, with correct values but unchecked references between tasks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// The name of the plan: `name` in `[run]`, else the name of its file without the extension.
     pub name: String,

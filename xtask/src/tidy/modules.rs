@@ -40,6 +40,7 @@ const ENGINE_ORDER: &[&str] = &[
     "clones",
     "supervisor",
     "tool_servers",
+    "runs",
     "boxes",
     "review",
     "programs",

@@ -79,6 +79,7 @@ impl Fixture {
             workspace: None,
             home: None,
             files: Vec::new(),
+            data: None,
             masks: Vec::new(),
             exec_channel: false,
             hidden: Vec::new(),

@@ -7,11 +7,48 @@ use belljar_model::{RunId, Template};
 
 use crate::host::HostEnv;
 
-/// Returns the environment of a program: default variables, then the variables of the template.
-pub(super) fn environment(
-    host: &HostEnv,
+/// The environment variables of a program in a box.
+#[derive(Debug, Default)]
+pub enum Environment {
+    /// The default variables of every box and the variables of the template.
+    #[default]
+    OfTemplate,
+    /// The default variables, those variables of the template that have a value, and the given ones,
+    /// which win. Nothing is inherited from the host.
+    OfTask(Vec<(OsString, OsString)>),
+    /// Exactly the given variables.
+    Exactly(Vec<(OsString, OsString)>),
+}
+
+impl Environment {
+    /// Returns the environment of a program: default variables, then the variables of the template.
+    pub(super) fn resolve(
+        self,
+        host: &HostEnv,
+        template: &Template,
+        id: RunId,
+    ) -> Vec<(OsString, OsString)> {
+        match self {
+            Self::OfTemplate => {
+                environment(template, id, |name| host.variable(name).map(Into::into))
+            }
+            Self::OfTask(given) => {
+                let mut env = environment(template, id, |_| None);
+                for (name, value) in given {
+                    env.retain(|(existing, _)| *existing != name);
+                    env.push((name, value));
+                }
+                env
+            }
+            Self::Exactly(env) => env,
+        }
+    }
+}
+
+fn environment(
     template: &Template,
     id: RunId,
+    inherited: impl Fn(&str) -> Option<OsString>,
 ) -> Vec<(OsString, OsString)> {
     let user = if template.user == 0 { "root" } else { "user" };
     let mut env: Vec<(OsString, OsString)> = [
@@ -27,7 +64,7 @@ pub(super) fn environment(
     for variable in &template.env {
         let value = match variable.value() {
             Some(value) => Some(OsString::from(value)),
-            None => host.variable(variable.name()).map(OsString::from),
+            None => inherited(variable.name()),
         };
         env.retain(|(name, _)| name != variable.name());
         env.extend(value.map(|value| (variable.name().into(), value)));

@@ -10,6 +10,7 @@
 //!               trash/<id>-<name>/ removed boxes, for 14 days
 //!               logins/<agent>.json
 //!               approvals/<id>.json
+//!               driver.lock        locked by the driver of runs; driver.epoch counts its starts
 //!               tenants/<id>/      the same tree for another tenant
 //! ```
 //! The crates that own `vault/`, `skills/`, `mcp/`, `ledger/` and `anchor/` define their layout.
@@ -70,6 +71,16 @@ impl Layout {
 
     pub fn run(&self, id: RunId) -> PathBuf {
         self.runs().join(id.to_string())
+    }
+
+    /// Returns the file that the driver of runs locks.
+    pub fn driver_lock(&self) -> PathBuf {
+        self.home.join("driver.lock")
+    }
+
+    /// Returns the name of the file, in the state directory, with the number of starts of the driver.
+    pub const fn driver_epoch() -> &'static str {
+        "driver.epoch"
     }
 
     pub fn boxes(&self) -> PathBuf {

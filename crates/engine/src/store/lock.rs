@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | [`Rank::Box`] | `boxes/NAME/turn` | commands that change a box | 30 s, then `Busy`; several boxes in the order of their paths |
 //! | [`Rank::Review`] | `review` of a run or box | apply, discard | 30 s, then `Busy` |
-//! | none | `lock` of a run, box, session, incoming; `calls/ID` | a live process | never waited for |
+//! | none | `lock` of a run, box, session, incoming; `calls/ID`; `driver.lock` | a live process | never waited for |
 //! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | create, remove abandoned | blocking |
 //! | none | `apply.log`; `vault/`, `skills/`, `mcp/` | one writer | in their crates, which never call the engine while they hold it |
 //! | [`Rank::Ledger`] | `ledger/lock` | append | 30 s, then `Busy`; in crates/ledger |

@@ -197,7 +197,7 @@ fn is_disconnected(error: &io::Error) -> bool {
 
 /// Connects to the socket of the supervisor in the directory of a box. The address uses a descriptor of the
 /// directory, because the path of the directory may be too long for a socket address.
-fn connect(dir: &Path) -> io::Result<UnixStream> {
+pub(crate) fn connect(dir: &Path) -> io::Result<UnixStream> {
     let directory = open_directory(dir)?;
     UnixStream::connect(socket_in(&directory))
 }

@@ -26,7 +26,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates the socket of a box in its directory. The caller must hold the lock of the box, so that no other
 /// process listens on the socket.
-pub(super) fn bind(dir: &Path) -> io::Result<UnixListener> {
+pub(crate) fn bind(dir: &Path) -> io::Result<UnixListener> {
     let directory = open_directory(dir)?;
     match rustix::fs::unlinkat(&directory, "socket", rustix::fs::AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
@@ -54,7 +54,7 @@ pub(super) fn serve(socket: &UnixListener, session: &Arc<BoxSession>) {
 }
 
 /// Returns whether the client runs as the same user as the supervisor, or as root.
-fn is_own_user(client: &UnixStream) -> bool {
+pub(super) fn is_own_user(client: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     rustix::net::sockopt::socket_peercred(client)
         .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())

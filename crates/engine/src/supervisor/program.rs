@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_box::{BoxEnd, LayerSync, OverlayLayers, Teardown, Workspace};
-use belljar_model::{ByteSize, Mode, Purpose};
+use belljar_ledger::Body;
+use belljar_model::{ByteSize, Mode, Purpose, RunId};
 use belljar_wire::{self as wire, Job};
 use rustix::fs::{Mode as FileMode, OFlags};
 
@@ -19,9 +20,9 @@ use super::spec::{Ending, ProgramBox, ProgramWorkspace, Rules, Task};
 use super::worker_reader::WorkerReader;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch::output::OutputRecorder;
-use crate::launch::{self, DiskLimit, LaunchSpec, Prepared, Streams, workspace_at};
+use crate::launch::{self, DiskLimit, Ended, LaunchSpec, Prepared, Streams, workspace_at};
 use crate::logging;
-use crate::network::broker::NetworkSummary;
+use crate::network::broker::{NetworkSummary, NetworkUsage};
 use crate::scope::Scoped;
 use crate::store::CallMark;
 
@@ -77,23 +78,12 @@ struct PreparedProgram {
 impl PreparedProgram {
     /// Builds the box in which the worker program waits for a task.
     fn new(state: &Scoped, of: ProgramBox, worker: OwnedFd) -> Result<Self, EngineError> {
-        let ProgramBox { rules, workspace: workspace_spec } = of;
-        let Rules { template, sources, network, remarks } = rules;
-        let network = network.map(|network| network.open(state)).transpose()?;
         let id = state.new_id()?;
         let mark = state.store().mark_call(id.0).kind(ErrorKind::CannotStart)?;
-        let workspace = workspace(&workspace_spec).kind(ErrorKind::CannotStart)?;
-        let at = (!workspace.scratch).then(|| workspace_at(&workspace)).transpose();
-        let recorder = OutputRecorder::new(template.record, workspace_spec.dir())
-            .kind(ErrorKind::CannotStart)?;
-        let argv = vec!["belljar-worker".into()];
-        let mut spec = LaunchSpec::new(id, Purpose::Call, template, argv);
-        spec.at = at.kind(ErrorKind::CannotStart)?;
-        (spec.sources, spec.remarks, spec.network) = (sources, remarks, network);
-        (spec.worker, spec.workspace) = (Some(worker), Some(workspace));
-        spec.disk = workspace_spec.writes_to().map(|dir| DiskLimit::of_layers(dir.to_owned()));
+        let workspace = of.workspace.clone();
+        let (spec, recorder) = launch_spec(state, of, id, Purpose::Call, worker)?;
         let prepared = launch::prepare(state, spec)?;
-        Ok(Self { workspace: workspace_spec, prepared, _mark: mark, recorder })
+        Ok(Self { workspace, prepared, _mark: mark, recorder })
     }
 
     /// Runs a task in the prepared box until the program ends. Returns the report of the end, and a
@@ -105,65 +95,116 @@ impl PreparedProgram {
         task: Task,
     ) -> Result<(Ending, Teardown), EngineError> {
         let Self { workspace, prepared, recorder, _mark } = self;
-        let Task { job, output, timeout_millis, command } = task;
-        // Steps that can fail come before the run is recorded.
-        let opened = (|| {
-            let pipes = Pipes::new(connection)?;
-            let reader = WorkerReader::new(pipes.share()?, &job, output, recorder);
-            anyhow::Ok((pipes, reader, null()?))
-        })();
-        let (pipes, mut reader, null) = match opened.kind(ErrorKind::CannotStart) {
-            Ok(opened) => opened,
-            Err(error) => {
-                prepared.abandon();
-                return Err(error);
-            }
-        };
-        let Pipes { connection, input, feed, stop, halt } = pipes;
-        // The thread starts now, so that it is ready when the run is recorded.
-        let (recorded_sender, recorded) = mpsc::channel::<()>();
-        logging::spawn(move || feed_worker(&recorded, &connection, &job, feed, &halt));
-        let timeout = timeout_millis.map(Duration::from_millis);
-        let limit = prepared.template().limits.disk;
-        // The worker waits for its task, so it has not written anything yet.
-        let (launched, excess) = std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| disk_excess(&workspace, limit));
-            (prepared.record(command, timeout), measuring.join().unwrap_or(0))
-        });
-        let mut launched = launched?;
-        launched.without_excess(excess);
-        recorded_sender.send(()).ok(); // the thread waits for this message
-        let mut filter = |pipe, chunk: &[u8], _: &mut Vec<u8>| reader.read(pipe, chunk);
-        let streams = Streams {
-            input: input.as_fd(),
-            output: null.as_fd(),
-            error: null.as_fd(),
-            filter: &mut filter,
-            stop: Some(stop.as_fd()),
-        };
-        let mut ended = launched.supervise(state, streams, || ())?;
-        reader.finish();
-        let summary = ended.network_summary.take().unwrap_or_default();
-        let mut ending = ending(&ended.finished, &mut reader, summary);
-        if excess > 0 {
-            let excess = excess.div_ceil(1 << 20);
-            ending.notes.push(format!(
-                "before this program started, the files in /workspace exceeded the limit of {limit} by {excess} MiB; a program that writes more is stopped, so delete files first"
-            ));
+        let mut program = run(state, connection, (prepared, &workspace), recorder, task)?;
+        let result = program.ended.result(None);
+        let outputs = std::mem::take(&mut program.outputs);
+        if let Err(error) = program.ended.recorder.ended(&result, outputs, None) {
+            let note = format!("cannot record the end of the run in the ledger: {error}");
+            program.ending.notes.push(note);
+            program.ending.is_unrecorded = true;
         }
-        let outputs = reader.recorder.finish(ended.recorder.ledger(), ended.policy);
-        let outputs = outputs.unwrap_or_else(|error| {
-            let note = format!("cannot record the output of the program in the ledger: {error:#}");
-            ending.notes.push(note);
-            [None, None]
-        });
-        let result = ended.result(None);
-        if let Err(error) = ended.recorder.ended(&result, outputs, None) {
-            ending.notes.push(format!("cannot record the end of the run in the ledger: {error}"));
-            ending.is_unrecorded = true;
-        }
-        Ok((ending, ended.teardown))
+        Ok((program.ending, program.ended.teardown))
     }
+}
+
+/// Returns the description of the box in which the worker program waits for a task, and the recorder of
+/// the program's output.
+pub(super) fn launch_spec(
+    state: &Scoped,
+    of: ProgramBox,
+    id: (RunId, u32),
+    purpose: Purpose,
+    worker: OwnedFd,
+) -> Result<(LaunchSpec, OutputRecorder), EngineError> {
+    let ProgramBox { rules, workspace: workspace_spec } = of;
+    let Rules { template, sources, network, remarks } = rules;
+    let network = network.map(|network| network.open(state)).transpose()?;
+    let workspace = workspace(&workspace_spec).kind(ErrorKind::CannotStart)?;
+    let at = (!workspace.scratch).then(|| workspace_at(&workspace)).transpose();
+    let recorder =
+        OutputRecorder::new(template.record, workspace_spec.dir()).kind(ErrorKind::CannotStart)?;
+    let argv = vec!["belljar-worker".into()];
+    let mut spec = LaunchSpec::new(id, purpose, template, argv);
+    spec.at = at.kind(ErrorKind::CannotStart)?;
+    (spec.sources, spec.remarks, spec.network) = (sources, remarks, network);
+    (spec.worker, spec.workspace) = (Some(worker), Some(workspace));
+    spec.disk = workspace_spec.writes_to().map(|dir| DiskLimit::of_layers(dir.to_owned()));
+    Ok((spec, recorder))
+}
+
+/// A program that has ended and whose end is not recorded yet.
+pub(super) struct EndedProgram {
+    pub(super) ended: Ended,
+    pub(super) ending: Ending,
+    /// The recorded standard output and standard error.
+    pub(super) outputs: [Option<Body>; 2],
+    pub(super) usage: NetworkUsage,
+    /// Whether the result was larger than the limit of the task.
+    pub(super) is_too_large: bool,
+}
+
+/// Records a task, runs it in a prepared box and waits until its program ends.
+pub(super) fn run(
+    state: &Scoped,
+    connection: &UnixStream,
+    (prepared, workspace): (Prepared, &ProgramWorkspace),
+    recorder: OutputRecorder,
+    task: Task,
+) -> Result<EndedProgram, EngineError> {
+    let Task { job, output, timeout_millis, command } = task;
+    // Steps that can fail come before the run is recorded.
+    let opened = (|| {
+        let pipes = Pipes::new(connection)?;
+        let reader = WorkerReader::new(pipes.share()?, &job, output, recorder);
+        anyhow::Ok((pipes, reader, null()?))
+    })();
+    let (pipes, mut reader, null) = match opened.kind(ErrorKind::CannotStart) {
+        Ok(opened) => opened,
+        Err(error) => {
+            prepared.abandon();
+            return Err(error);
+        }
+    };
+    let Pipes { connection, input, feed, stop, halt } = pipes;
+    // The thread starts now, so that it is ready when the run is recorded.
+    let (recorded_sender, recorded) = mpsc::channel::<()>();
+    logging::spawn(move || feed_worker(&recorded, &connection, &job, feed, &halt));
+    let timeout = timeout_millis.map(Duration::from_millis);
+    let limit = prepared.template().limits.disk;
+    // The worker waits for its task, so it has not written anything yet.
+    let (launched, excess) = std::thread::scope(|scope| {
+        let measuring = scope.spawn(|| disk_excess(workspace, limit));
+        (prepared.record(command, timeout), measuring.join().unwrap_or(0))
+    });
+    let mut launched = launched?;
+    launched.without_excess(excess);
+    recorded_sender.send(()).ok(); // the thread waits for this message
+    let mut filter = |pipe, chunk: &[u8], _: &mut Vec<u8>| reader.read(pipe, chunk);
+    let streams = Streams {
+        input: input.as_fd(),
+        output: null.as_fd(),
+        error: null.as_fd(),
+        filter: &mut filter,
+        stop: Some(stop.as_fd()),
+    };
+    let mut ended = launched.supervise(state, streams, || ())?;
+    reader.finish();
+    let summary = ended.network_summary.take().unwrap_or_default();
+    let (usage, is_too_large) = (summary.usage, reader.is_result_too_large());
+    let mut ending = ending(&ended.finished, &mut reader, summary);
+    if excess > 0 {
+        let excess = excess.div_ceil(1 << 20);
+        ending.notes.push(format!(
+            "before this program started, the files in /workspace exceeded the limit of {limit} by {excess} MiB; a program that writes more is stopped, so delete files first"
+        ));
+    }
+    let outputs = reader.recorder.finish(ended.recorder.ledger(), ended.policy);
+    let outputs = outputs.unwrap_or_else(|error| {
+        let note = format!("cannot record the output of the program in the ledger: {error:#}");
+        ending.notes.push(note);
+        [None, None]
+    });
+    Ok(EndedProgram { ended, ending, outputs, usage, is_too_large })
 }
 
 /// The pipes of a running box: one for the worker's input, and one that kills the box.

@@ -10,7 +10,7 @@ use belljar_sys::signal::{SUPERVISOR_SIGNALS, SignalFd};
 use super::connection::{self, receive, receive_descriptors, send};
 use super::protocol::{Hello, ToSupervisor};
 use super::spec::Prepare;
-use super::{named_box, program, tool_server};
+use super::{named_box, program, task_run, tool_server};
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
@@ -38,9 +38,11 @@ fn supervise(
     clock: Clock,
     observer: Arc<dyn Observer>,
 ) -> Result<(), EngineError> {
-    let hello = send(connection, &Hello::of_supervisor()).and_then(|()| receive(connection));
-    let hello: Option<Hello> =
-        hello.context("cannot exchange versions with the client").kind(ErrorKind::Broken)?;
+    // The client of a task may have exited. Its request is already in the socket.
+    send(connection, &Hello::of_supervisor()).ok();
+    let hello: Option<Hello> = receive(connection)
+        .context("cannot receive the version of the client")
+        .kind(ErrorKind::Broken)?;
     let Some(hello) = hello else { return Ok(()) };
     connection::check_protocol("the client", &hello)?;
     let caller =
@@ -70,6 +72,11 @@ fn supervise(
         Prepare::ToolServer(of) => {
             let streams = descriptors(connection)?;
             tool_server::supervise(&state, connection, of, streams)
+        }
+        Prepare::TaskRun(spec) => {
+            let received = receive_descriptors(connection);
+            let received = received.context("cannot receive the descriptors of the task");
+            task_run::supervise(&state, *spec, received.kind(ErrorKind::Broken)?)
         }
     }
 }

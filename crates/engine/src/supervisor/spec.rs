@@ -12,12 +12,13 @@ use belljar_model::{Mode, Reason, Template};
 use belljar_wire::{Job, ProgramResult};
 use serde::{Deserialize, Serialize};
 
+use super::task_run::TaskRunSpec;
 use crate::config::Source;
 use crate::network::NetworkSpec;
 use crate::network::broker::RequestSummary;
 
 /// The box that a supervisor prepares.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Prepare {
     /// A named box, as its record in the store describes it. Its supervisor is detached.
     NamedBox { name: BoxName },
@@ -27,6 +28,10 @@ pub enum Prepare {
     /// The box of a tool server. Descriptors of its standard input and its standard output follow this
     /// message.
     ToolServer(ToolServerBox),
+    /// The box of one attempt of a task. Its supervisor is detached. Descriptors of the lock of the run, of
+    /// its socket, of a pipe that is closed when the supervisor exits, and for a `code` task of the worker
+    /// program follow this message.
+    TaskRun(Box<TaskRunSpec>),
 }
 
 /// The template of a box and its network rules.

@@ -34,6 +34,8 @@ pub(super) struct WorkerReader {
     stderr: TextDecoder,
     pub(super) recorder: OutputRecorder,
     pub(super) done: Option<ProgramResult>,
+    /// Whether the result of the program was larger than its limit.
+    is_too_large: bool,
     /// The reason why a message of the worker could not be read.
     pub(super) frame_error: Option<FrameError>,
 }
@@ -59,6 +61,7 @@ impl WorkerReader {
             stderr,
             recorder,
             done: None,
+            is_too_large: false,
             frame_error: None,
         }
     }
@@ -66,6 +69,11 @@ impl WorkerReader {
     /// Returns whether standard output and standard error were truncated at the limit.
     pub(super) const fn is_truncated(&self) -> (bool, bool) {
         (self.stdout.is_truncated(), self.stderr.is_truncated())
+    }
+
+    /// Returns whether the program returned a result that is larger than the limit.
+    pub(super) const fn is_result_too_large(&self) -> bool {
+        self.is_too_large || matches!(self.frame_error, Some(FrameError::TooLong { .. }))
     }
 
     /// Processes bytes that the box wrote to one of its output pipes.
@@ -142,11 +150,12 @@ impl WorkerReader {
     }
 
     /// Replaces a result that is larger than the limit by an error that names the limit.
-    fn limit_size(&self, done: ProgramResult) -> ProgramResult {
+    fn limit_size(&mut self, done: ProgramResult) -> ProgramResult {
         let size = done.value.as_ref().map_or(0, |value| value.get().len() as u64);
         if size <= self.max_output {
             return done;
         }
+        self.is_too_large = true;
         let max = self.max_output;
         let message = format!("the result has {size} bytes of JSON; the maximum is {max}");
         let name = "RangeError".to_owned();

@@ -10,6 +10,8 @@ mod clones;
 #[cfg(test)]
 mod config;
 #[cfg(test)]
+mod hosts;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod network;

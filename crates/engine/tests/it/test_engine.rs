@@ -192,13 +192,26 @@ pub(crate) fn open_engine_with_path(
     open(lab, home, &[("PATH", path)]).map(|(state, _)| state)
 }
 
+/// Opens the state directory of another test process.
+pub(crate) fn open_state(user_home: &Path, home: &Path) -> Scoped {
+    open_for(user_home, home, &[]).map(|(state, _)| state).unwrap()
+}
+
 fn open(
     lab: &Lab,
     home: &Path,
     extra_variables: &[(&str, &str)],
 ) -> Result<(Scoped, Arc<Notices>), EngineError> {
+    open_for(&lab.home(), home, extra_variables)
+}
+
+fn open_for(
+    user_home: &Path,
+    home: &Path,
+    extra_variables: &[(&str, &str)],
+) -> Result<(Scoped, Arc<Notices>), EngineError> {
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    let mut variables = vec![("PATH".into(), path.into()), ("HOME".into(), lab.home().into())];
+    let mut variables = vec![("PATH".into(), path.into()), ("HOME".into(), user_home.into())];
     variables.extend(extra_variables.iter().map(|(name, value)| (name.into(), value.into())));
     let roles = RoleProgram::Path(ROLES.into());
     let host = HostEnv { roles, ..HostEnv::new(variables, ROLES.into()) };

@@ -86,6 +86,7 @@ pub(super) fn gate(id: &str) -> Task {
         apply: None,
         deadline: Duration::from_mins(2),
         clears: Vec::new(),
+        deny_when: Vec::new(),
     };
     Task { executor, ..task(id) }
 }
@@ -103,14 +104,10 @@ pub(super) fn edge(text: &str) -> Edge {
 pub(super) fn plan(tasks: Vec<Task>) -> Plan {
     let content = Text::Inline("text".to_owned());
     let input = PlanInput { content, labels: vec![label("untrusted")] };
-    Plan {
-        name: "test".to_owned(),
-        template: "default".to_owned(),
-        budget: RunBudget::default(),
-        inputs: BTreeMap::from([("issue".parse().unwrap(), input)]),
-        answer: None,
-        tasks,
-    }
+    let mut plan = Plan::default();
+    (plan.name, plan.template) = ("test".to_owned(), "default".to_owned());
+    (plan.inputs, plan.tasks) = (BTreeMap::from([("issue".parse().unwrap(), input)]), tasks);
+    plan
 }
 
 /// Returns a random plan with `size` tasks.
@@ -174,6 +171,7 @@ fn random_task(random: &mut Random, number: u64) -> Task {
                 apply: None,
                 deadline: Duration::from_mins(2),
                 clears,
+                deny_when: Vec::new(),
             };
             made.checks.clear();
         }

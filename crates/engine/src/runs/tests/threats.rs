@@ -186,6 +186,7 @@ fn labels_of_b(clears: &[&str]) -> BTreeSet<Label> {
                 apply: None,
                 deadline: std::time::Duration::from_mins(1),
                 clears: clears.iter().map(|text| label(text)).collect(),
+                deny_when: Vec::new(),
             },
             data: vec![edge("a")],
             ..task("gate")

@@ -1,0 +1,295 @@
+//! The host of one attempt of a task: it runs the program of the task in a box and stores the result.
+//!
+//! The host holds the lock of the run until it exits. It serves two requests on the socket of the run: a
+//! client that only connects learns when the host ends, and `Stop` kills the box.
+
+mod code;
+mod command;
+mod log;
+mod output;
+mod result;
+mod spec;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use belljar_box::DataMount;
+use belljar_model::RunResult;
+
+use super::connection::{receive_small, send};
+use super::listener;
+use super::protocol::{FromSupervisor, Hello, ToSupervisor};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::launch::{self, Environment, LaunchSpec};
+use crate::logging;
+use crate::network::broker::NetworkUsage;
+use crate::scope::Scoped;
+use crate::store::{Run, durable};
+
+use log::LogFile;
+pub(crate) use log::read_end;
+use output::OutputFile;
+pub use result::{TaskOutcome, TaskOutput, TaskResult};
+pub use spec::{INPUT_DIR, TaskRunSpec, TaskRunWorkspace, TaskWork};
+
+/// The files of a task in the directory of its box run.
+pub(crate) mod files {
+    /// The output of the task.
+    pub(crate) const OUTPUT: &str = "output";
+    /// The end of what the program wrote to standard error.
+    pub(crate) const LOG: &str = "log";
+    pub(crate) const RESULT: &str = "result.json";
+}
+
+/// The pause between two attempts to write a result to a full disk.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+
+/// Runs one attempt of a task. The descriptors are those of [`super::spec::Prepare::TaskRun`].
+pub(super) fn supervise(
+    state: &Scoped,
+    spec: TaskRunSpec,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), EngineError> {
+    let mut descriptors = descriptors.into_iter();
+    let mut next =
+        || descriptors.next().ok_or_else(|| invalid("a descriptor of the task is missing"));
+    let (lock, socket, alive) = (next()?, next()?, next()?);
+    let worker = descriptors.next();
+    let done = TaskHost::new(state, spec, UnixListener::from(socket))
+        .and_then(|host| host.run(state, worker));
+    // The lock is free when a driver notices the end.
+    drop(lock);
+    drop(alive);
+    done
+}
+
+/// One attempt of a task on its host.
+struct TaskHost {
+    spec: TaskRunSpec,
+    /// The directory of the box run.
+    dir: PathBuf,
+    stop: Stop,
+    /// The reading end of the pipe that kills the box.
+    stopped: OwnedFd,
+}
+
+/// Kills the box of a task.
+#[derive(Clone)]
+struct Stop {
+    is_requested: Arc<AtomicBool>,
+    /// The writing end of a pipe. A byte in this pipe kills the box.
+    pipe: Arc<OwnedFd>,
+}
+
+impl Stop {
+    fn request(&self) {
+        self.is_requested.store(true, Ordering::Release);
+        self.kill();
+    }
+
+    /// Kills the box without a request of the driver.
+    fn kill(&self) {
+        rustix::io::write(&*self.pipe, b"1").ok(); // the box may have ended
+    }
+
+    fn is_requested(&self) -> bool {
+        self.is_requested.load(Ordering::Acquire)
+    }
+}
+
+/// The end of a program, before its result is stored.
+struct ProgramEnd {
+    outcome: TaskOutcome,
+    output: Option<OutputFile>,
+    usage: NetworkUsage,
+    wall_micros: u64,
+    changed_files: Option<u64>,
+}
+
+impl ProgramEnd {
+    /// Returns the end of a program that was not started.
+    fn cannot_start(error: &EngineError) -> Self {
+        Self::without_program(TaskOutcome::CannotStart { error: format!("{error:#}") })
+    }
+
+    fn without_program(outcome: TaskOutcome) -> Self {
+        let usage = NetworkUsage::default();
+        Self { outcome, output: None, usage, wall_micros: 0, changed_files: None }
+    }
+}
+
+impl TaskHost {
+    /// Prepares the host and starts to serve the socket of the run.
+    fn new(state: &Scoped, spec: TaskRunSpec, socket: UnixListener) -> Result<Self, EngineError> {
+        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (stopped, pipe) = pipe.context("cannot create a pipe").kind(ErrorKind::CannotStart)?;
+        let stop = Stop { is_requested: Arc::default(), pipe: Arc::new(pipe) };
+        let dir = state.store().layout().run(spec.run);
+        let served = stop.clone();
+        logging::spawn(move || serve(&socket, &served));
+        Ok(Self { spec, dir, stop, stopped })
+    }
+
+    fn run(self, state: &Scoped, worker: Option<OwnedFd>) -> Result<(), EngineError> {
+        match (&self.spec.work, worker) {
+            (TaskWork::Command(argv), _) => {
+                let argv = argv.words().to_vec();
+                self.run_command(state, argv)
+            }
+            (TaskWork::Code(job), Some(worker)) => {
+                let job = (**job).clone();
+                self.run_code(state, job, worker)
+            }
+            (TaskWork::Code(_), None) => Err(invalid("the worker program of the task is missing")),
+        }
+    }
+
+    /// Completes the description of the box: the id, the inputs and the environment of the task.
+    fn complete(&self, launch: &mut LaunchSpec) -> Result<(), EngineError> {
+        launch.environment = Environment::OfTask(self.spec.variables());
+        if let Some(inputs) = &self.spec.inputs {
+            let opened = belljar_box::open(inputs).context("cannot open the inputs of the task");
+            let (place, path) = opened.kind(ErrorKind::CannotStart)?;
+            launch.data = Some(DataMount { place, path, target: INPUT_DIR.into() });
+        }
+        Ok(())
+    }
+
+    /// Creates the files for the output and the log of the task.
+    fn create_files(&self) -> Result<(OutputFile, LogFile), EngineError> {
+        let create = || -> io::Result<_> {
+            let output = OutputFile::create(&self.dir.join(files::OUTPUT), self.spec.max_output)?;
+            Ok((output, LogFile::create(self.dir.join(files::LOG))?))
+        };
+        let created = create().map_err(|error| durable::with_disk_full_hint(error, &self.dir));
+        created.context("cannot create the output file of the task").kind(ErrorKind::CannotStart)
+    }
+
+    /// Stores the result of the attempt durably, before the end of the run is recorded.
+    ///
+    /// While the disk is full, the result stays in memory.
+    fn store(&self, end: ProgramEnd) -> Result<(), EngineError> {
+        let ProgramEnd { mut outcome, output, usage, wall_micros, changed_files } = end;
+        let output = output.map(|output| self.store_output(output)).transpose()?.flatten();
+        if output.is_none() && outcome.is_success() {
+            outcome = TaskOutcome::TooLarge;
+        }
+        let run = self.spec.run;
+        tracing::info!(outcome = outcome.name(), "attempt ended");
+        let result = TaskResult { run, outcome, output, usage, wall_micros, changed_files };
+        let text = serde_json::to_vec_pretty(&result).kind(ErrorKind::Broken)?;
+        self.retry("cannot store the result of the task", || {
+            durable::write(&self.dir, files::RESULT, &text)?;
+            // The directory of the run is new.
+            self.dir.parent().map_or(Ok(()), |runs| File::open(runs)?.sync_all())
+        })
+    }
+
+    /// Waits until the output is on disk. An output above its limit is removed.
+    fn store_output(&self, mut output: OutputFile) -> Result<Option<TaskOutput>, EngineError> {
+        if output.is_too_large() {
+            std::fs::remove_file(self.dir.join(files::OUTPUT)).ok(); // the result says `too_large`
+            return Ok(None);
+        }
+        self.retry("cannot store the output of the task", || output.sync())?;
+        Ok(output.finish())
+    }
+
+    /// Repeats a write until the disk has space.
+    fn retry(
+        &self,
+        what: &'static str,
+        mut write: impl FnMut() -> io::Result<()>,
+    ) -> Result<(), EngineError> {
+        loop {
+            match write() {
+                Err(error) if durable::is_disk_full(&error) && !self.stop.is_requested() => {
+                    tracing::warn!("disk is full; the result stays in memory");
+                    std::thread::sleep(DISK_RETRY);
+                }
+                written => return written.context(what).kind(ErrorKind::Broken),
+            }
+        }
+    }
+
+    /// Stores the result of a program that was not started, and closes the record of the run.
+    fn fail(
+        &self,
+        state: &Scoped,
+        run: Option<&mut Run>,
+        error: &EngineError,
+    ) -> Result<(), EngineError> {
+        tracing::warn!(kind = ?error.kind(), "program of the task was not started");
+        let stored = self.store(ProgramEnd::cannot_start(error));
+        if let Some(run) = run {
+            launch::finish_run(run, None::<RunResult>, state);
+        }
+        stored
+    }
+}
+
+/// Serves the socket of a run until the host exits.
+fn serve(socket: &UnixListener, stop: &Stop) {
+    for client in socket.incoming().filter_map(Result::ok) {
+        if !listener::is_own_user(&client) {
+            tracing::warn!("connection of another user is refused");
+            continue;
+        }
+        let stop = stop.clone();
+        logging::spawn(move || {
+            serve_one(&client, &stop).ok(); // the client may have disconnected
+        });
+    }
+}
+
+/// Carries out the requests of one client. A client that sends nothing waits for the end of the host.
+fn serve_one(client: &UnixStream, stop: &Stop) -> io::Result<()> {
+    let Some(Hello { .. }) = receive_small::<Hello>(client)? else { return Ok(()) };
+    while let Some(request) = receive_small::<ToSupervisor>(client)? {
+        let response = match request {
+            ToSupervisor::Stop { .. } => {
+                stop.request();
+                FromSupervisor::Ok
+            }
+            other => {
+                let message = format!("a task does not support the request `{}`", other.name());
+                FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
+            }
+        };
+        send(client, &response)?;
+    }
+    Ok(())
+}
+
+/// Opens the input of a command: a file of its inputs, or nothing.
+fn open_stdin(inputs: Option<&Path>, name: Option<&str>) -> anyhow::Result<File> {
+    match (inputs, name) {
+        (Some(dir), Some(name)) => {
+            open_input(dir, name).context("cannot open the standard input of the task")
+        }
+        _ => File::open("/dev/null").context("cannot open /dev/null"),
+    }
+}
+
+/// Opens the output of a box whose bytes the filter takes.
+fn null() -> anyhow::Result<File> {
+    File::options().write(true).open("/dev/null").context("cannot open /dev/null")
+}
+
+/// Opens a regular file in a directory of inputs, without following a link.
+pub(crate) fn open_input(dir: &Path, name: &str) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(dir.join(name), flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok(file)
+}

@@ -1,0 +1,167 @@
+//! Runs the program of a `code` task in the worker.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use belljar_model::{Purpose, Reason, RunId};
+use belljar_wire::{Job, ProgramError};
+
+use super::log::LogFile;
+use super::output::OutputFile;
+use super::{ProgramEnd, TaskHost, TaskOutcome};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::launch;
+use crate::logging;
+use crate::scope::Scoped;
+use crate::store::Run;
+use crate::supervisor::connection::{receive, send};
+use crate::supervisor::program::{self, EndedProgram};
+use crate::supervisor::protocol::{FromSupervisor, ToSupervisor};
+use crate::supervisor::spec::{ProgramBox, ProgramWorkspace, Task};
+
+impl TaskHost {
+    /// Runs a script in the box of the task, and stores the value that it returns.
+    pub(super) fn run_code(
+        self,
+        state: &Scoped,
+        job: Job,
+        worker: std::os::fd::OwnedFd,
+    ) -> Result<(), EngineError> {
+        let scratch = self.dir.join("scratch");
+        let mut run = None;
+        let program = self.start_code(state, job, worker, &scratch, &mut run);
+        let removed = || {
+            fs::remove_dir_all(&scratch).ok(); // `Store::prune` removes it with the run
+        };
+        let (program, mut output) = match program {
+            Ok(program) => program,
+            Err(error) => {
+                removed();
+                return self.fail(state, run.as_mut(), &error);
+            }
+        };
+        let EndedProgram { mut ended, ending, outputs, usage, is_too_large } = program;
+        let mut result = ended.result(None);
+        let outcome = match ending.done {
+            _ if is_too_large => {
+                result.reason = Reason::Output;
+                TaskOutcome::TooLarge
+            }
+            Some(done) => match (done.trouble, done.value) {
+                (Some(error), _) => TaskOutcome::Threw { error: text(&error) },
+                (None, value) => {
+                    let value = value.as_ref().map_or("null", |value| value.get());
+                    match output.push(value.as_bytes()) {
+                        true => TaskOutcome::Exited { status: 0 },
+                        false => TaskOutcome::TooLarge,
+                    }
+                }
+            },
+            None => match TaskOutcome::of(result.reason, result.exit, result.signal) {
+                TaskOutcome::Exited { status } => {
+                    let text = format!("the worker exited with status {status} without a result");
+                    TaskOutcome::Failed { error: text }
+                }
+                outcome => outcome,
+            },
+        };
+        let output = (outcome != TaskOutcome::TooLarge).then_some(output);
+        if output.is_none() {
+            fs::remove_file(self.dir.join(super::files::OUTPUT)).ok(); // it is empty
+        }
+        let (wall_micros, changed_files) = (result.wall_micros, None);
+        let stored = self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files });
+        ended.outputs = outputs;
+        ended.record_or_notice(state, &result, None);
+        if let Some(run) = &mut run {
+            launch::finish_run(run, Some(result), state);
+        }
+        drop(ended.teardown);
+        removed();
+        stored
+    }
+
+    /// Builds the box, records the run and runs the script until it ends.
+    fn start_code(
+        &self,
+        state: &Scoped,
+        job: Job,
+        worker: std::os::fd::OwnedFd,
+        scratch: &std::path::Path,
+        run: &mut Option<Run>,
+    ) -> Result<(EndedProgram, OutputFile), EngineError> {
+        let create = |dir: &std::path::Path| {
+            let created = DirBuilder::new().mode(0o700).recursive(true).create(dir);
+            created.context("cannot create the scratch directory").kind(ErrorKind::CannotStart)
+        };
+        create(&scratch.join("upper"))?;
+        let workspace = ProgramWorkspace::Scratch { dir: scratch.to_owned() };
+        let of = ProgramBox { rules: self.spec.rules.clone(), workspace: workspace.clone() };
+        let timeout = of.rules.template.limits.timeout;
+        let id: (RunId, u32) = (self.spec.run, state.new_id()?.1);
+        let (mut launch, recorder) = program::launch_spec(state, of, id, Purpose::Task, worker)?;
+        self.complete(&mut launch)?;
+        let command = vec!["code".to_owned(), self.spec.task.clone()];
+        launch.recorded_argv = Some(command.clone());
+        let record = Run { dir: self.dir.clone(), record: launch.record() };
+        record.save_new().kind(ErrorKind::CannotStart)?;
+        *run = Some(record);
+        let (output, log) = self.create_files()?;
+        let timeout = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        let max = self.spec.max_output;
+        let task = Task { job, command, timeout_millis: timeout, output: max };
+        let pair = UnixStream::pair().context("cannot create a socket pair");
+        let (connection, client) = pair.kind(ErrorKind::CannotStart)?;
+        let (done, is_done) = mpsc::channel();
+        let stopped = self.stopped.try_clone().context("cannot duplicate a pipe");
+        let stopped = stopped.kind(ErrorKind::CannotStart)?;
+        let closing = client.try_clone().context("cannot duplicate a socket");
+        let closing = closing.kind(ErrorKind::CannotStart)?;
+        let prepared = launch::prepare(state, launch)?;
+        logging::spawn(move || cancel_when_stopped(&stopped, &closing));
+        logging::spawn(move || {
+            follow(&client, log);
+            done.send(()).ok(); // the host may have stopped waiting
+        });
+        let program = program::run(state, &connection, (prepared, &workspace), recorder, task);
+        connection.shutdown(std::net::Shutdown::Both).ok(); // the other side reads to the end
+        is_done.recv_timeout(Duration::from_secs(5)).ok(); // the log is complete after that
+        Ok((program?, output))
+    }
+}
+
+/// Writes the output of the script to the log, and refuses its calls of tools.
+fn follow(client: &UnixStream, mut log: LogFile) {
+    while let Ok(Some(message)) = receive::<FromSupervisor>(client) {
+        match message {
+            FromSupervisor::Output { text, .. } => log.write(text.as_bytes()),
+            FromSupervisor::ToolCall { id, .. } => {
+                let value = Err("a task cannot call tools".to_owned());
+                if send(client, &ToSupervisor::ToolAnswer { id, value }).is_err() {
+                    return;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Closes the connection of the script when the driver kills the box. That ends the script.
+fn cancel_when_stopped(stopped: &std::os::fd::OwnedFd, client: &UnixStream) {
+    let mut polled = [rustix::event::PollFd::new(stopped, rustix::event::PollFlags::IN)];
+    while rustix::event::poll(&mut polled, None) == Err(rustix::io::Errno::INTR) {}
+    client.shutdown(std::net::Shutdown::Both).ok(); // the script may have ended
+}
+
+/// Returns an exception in one line.
+fn text(error: &ProgramError) -> String {
+    let ProgramError { name, message, line, .. } = error;
+    match line {
+        Some(line) => format!("{name}: {message} (line {line})"),
+        None => format!("{name}: {message}"),
+    }
+}

@@ -1,0 +1,128 @@
+//! The description of one attempt of a task, which a driver sends to its host.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use belljar_box::Mask;
+use belljar_model::spec::Argv;
+use belljar_model::{Mode, RunId};
+use belljar_wire::Job;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{EngineError, invalid};
+use crate::supervisor::spec::Rules;
+
+/// The directory in the box with the inputs of a task.
+pub const INPUT_DIR: &str = "/run/task/in";
+
+/// The maximum size of the output of a task in bytes.
+const MAX_OUTPUT: u64 = 64 << 20;
+
+/// One attempt of a task.
+///
+/// The driver records `run` before it starts the host, so that it finds the attempt again after a crash.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskRunSpec {
+    /// The id of the box run. It is used once.
+    pub run: RunId,
+    /// The id of the plan's run, which the program sees as `BELLJAR_RUN`.
+    pub plan_run: RunId,
+    /// The name of the task instance, such as `fix[0]`.
+    pub task: String,
+    pub attempt: u32,
+    /// A key that is equal in all attempts of a task instance.
+    pub idempotency_key: String,
+    /// The template of the box and its network rules; see [`crate::runs::host::resolve`].
+    pub rules: Rules,
+    /// Paths of the workspace that are hidden or read-only; see [`crate::runs::host::resolve`].
+    pub masks: Vec<Mask>,
+    pub work: TaskWork,
+    pub workspace: TaskRunWorkspace,
+    /// The directory that the program sees at [`INPUT_DIR`].
+    pub inputs: Option<PathBuf>,
+    /// The file in `inputs` that a command reads from standard input.
+    pub stdin: Option<String>,
+    /// The maximum size of the output in bytes. A larger output ends the attempt.
+    pub max_output: u64,
+}
+
+/// The program of a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskWork {
+    /// A command. Its standard output is the output of the task.
+    Command(Argv),
+    /// A program for the worker. The value that it returns is the output of the task, as JSON.
+    Code(Box<Job>),
+}
+
+/// The directory of the user that a task sees as its workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskRunWorkspace {
+    None,
+    ReadOnly(PathBuf),
+    /// The task can change files; the changes are held back for review.
+    Overlay(PathBuf),
+}
+
+impl TaskRunWorkspace {
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::None => None,
+            Self::ReadOnly(path) | Self::Overlay(path) => Some(path),
+        }
+    }
+
+    /// Returns the mode of the box. A task never changes the files of the user directly.
+    pub(crate) const fn mode(&self) -> Mode {
+        match self {
+            Self::None | Self::ReadOnly(_) => Mode::ReadOnly,
+            Self::Overlay(_) => Mode::Overlay,
+        }
+    }
+}
+
+impl TaskRunSpec {
+    /// Refuses a spec that no host can carry out.
+    pub(crate) fn check(&self, has_worker: bool) -> Result<(), EngineError> {
+        if self.max_output > MAX_OUTPUT {
+            return Err(invalid(format!(
+                "the output limit of a task is at most {MAX_OUTPUT} bytes"
+            )));
+        }
+        match &self.work {
+            TaskWork::Command(_) => {}
+            TaskWork::Code(_) if !has_worker => {
+                return Err(invalid("a `code` task needs a descriptor of the worker program"));
+            }
+            TaskWork::Code(job) if !matches!(**job, Job::Script(_)) => {
+                return Err(invalid("a `code` task must be a script"));
+            }
+            TaskWork::Code(_) if self.workspace != TaskRunWorkspace::None => {
+                return Err(invalid("a `code` task has no workspace"));
+            }
+            TaskWork::Code(_) => {}
+        }
+        if let Some(name) = &self.stdin
+            && (name.contains('/') || self.inputs.is_none())
+        {
+            return Err(invalid("the standard input of a task must be a file in its inputs"));
+        }
+        Ok(())
+    }
+
+    /// Returns the variables that a task gets in addition to those of the template.
+    pub(crate) fn variables(&self) -> Vec<(OsString, OsString)> {
+        let run = self.plan_run.to_string();
+        let attempt = self.attempt.to_string();
+        [
+            ("BELLJAR_RUN", run.as_str()),
+            ("BELLJAR_TASK", &self.task),
+            ("BELLJAR_ATTEMPT", &attempt),
+            ("BELLJAR_IDEMPOTENCY_KEY", &self.idempotency_key),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .to_vec()
+    }
+}
