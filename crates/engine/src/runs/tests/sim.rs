@@ -16,10 +16,11 @@ use super::plans::{Behaviour, Decision, Random, behaviour, decision, fixed, outp
 use crate::runs::budget::{Accounts, Amounts, Limits, Owner, Refusal, Unit};
 use crate::runs::facts;
 use crate::runs::gate::Sender;
-use crate::runs::graph::Graph;
+use crate::runs::graph::{Graph, Selections};
 use crate::runs::machine::{
-    Command, End, Ended, Evidence, Fact, FactKind, GateAnswer, GateVerdict, Grant, Input,
-    InputKind, Moment, Output, Phase, RunState, Settled, Status, TaskRef, Try, Verdict, advance,
+    Command, End, Ended, Evidence, Fact, FactKind, FailReason, GateAnswer, GateVerdict, Grant,
+    Input, InputKind, Moment, Output, Phase, RunState, Settled, Status, TaskRef, Try, Verdict,
+    advance,
 };
 
 /// What a simulation does beside carrying out the plan.
@@ -604,11 +605,16 @@ impl Driver {
         if world.random.chance(15) && !self.past.is_empty() {
             let index = usize::try_from(world.random.below(self.past.len() as u64)).unwrap();
             let again = self.past[index].clone();
-            let is_settlement = matches!(
+            // Old reports arrive again, as they were or with another content.
+            let is_request = matches!(
                 again,
                 InputKind::Cancel { .. } | InputKind::Lease(..) | InputKind::More(..)
             );
-            if !is_settlement {
+            let again = match world.random.chance(50) {
+                true => contradicted(again),
+                false => Some(again).filter(|_| !is_request),
+            };
+            if let Some(again) = again {
                 self.give(world, again)?;
                 self.past.pop();
             }
@@ -648,6 +654,55 @@ impl Driver {
             }
         }
     }
+}
+
+/// Returns an old report with the opposite content; it must not change what the report decided.
+fn contradicted(report: InputKind) -> Option<InputKind> {
+    let output = |of: &Try| Output {
+        digest: Digest::of(&[b"forged", of.task.as_str().as_bytes()]),
+        size: 6,
+        labels: BTreeSet::new(),
+        selections: Selections::default(),
+    };
+    Some(match report {
+        InputKind::Ended(of, End::Done(_), usage) => {
+            let end = End::Failed { reason: FailReason::Refused, text: "forged".to_owned() };
+            InputKind::Ended(of, end, usage)
+        }
+        InputKind::Ended(of, End::Failed { .. }, usage) => {
+            let end = End::Done(output(&of));
+            InputKind::Ended(of, end, usage)
+        }
+        InputKind::Judged(of, Verdict::Passed, usage) => {
+            let verdict = Verdict::Rejected { check: 0, text: "forged".to_owned() };
+            InputKind::Judged(of, verdict, usage)
+        }
+        InputKind::Judged(of, Verdict::Rejected { .. }, usage) => {
+            InputKind::Judged(of, Verdict::Passed, usage)
+        }
+        InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject }) => {
+            let forged = output(&Try { task: "forged".parse().unwrap(), item: None, attempt: 1 });
+            let verdict = GateVerdict::Approve(forged);
+            InputKind::Answered(GateAnswer { digest, by, verdict })
+        }
+        InputKind::Answered(answer) => {
+            InputKind::Answered(GateAnswer { verdict: GateVerdict::Reject, ..answer })
+        }
+        InputKind::Settled(of, Settled::Failed, by) => {
+            let how = Settled::Done(output(&of));
+            InputKind::Settled(of, how, by)
+        }
+        InputKind::Settled(of, Settled::Rerun | Settled::Done(_), by) => {
+            InputKind::Settled(of, Settled::Failed, by)
+        }
+        InputKind::Accepted { .. }
+        | InputKind::Opened { .. }
+        | InputKind::Lease(..)
+        | InputKind::More(..)
+        | InputKind::Lost(..)
+        | InputKind::Cancel { .. }
+        | InputKind::Time => return None,
+    })
 }
 
 /// Notes the final states of tasks and instances, and returns those that changed.
