@@ -60,6 +60,8 @@ pub struct Hosted {
     process: Child,
     /// The reading end of a pipe. Only the host has the writing end.
     end: OwnedFd,
+    /// The file that the host locks.
+    lock: PathBuf,
 }
 
 impl Hosted {
@@ -68,10 +70,11 @@ impl Hosted {
         self.run
     }
 
-    /// Waits until the host has exited.
+    /// Waits until the host has exited and its lock is free.
     pub fn wait(mut self) {
         wait_readable(self.as_fd());
         self.process.wait().ok(); // fails if another thread has reaped the process
+        wait_until_free(&self.lock);
     }
 }
 
@@ -93,6 +96,8 @@ impl Drop for Hosted {
 pub struct Adopted {
     run: RunId,
     connection: UnixStream,
+    /// The file that the host locks.
+    lock: PathBuf,
 }
 
 impl Adopted {
@@ -101,9 +106,10 @@ impl Adopted {
         self.run
     }
 
-    /// Waits until the host has exited.
+    /// Waits until the host has exited and its lock is free.
     pub fn wait(&self) {
         wait_readable(self.as_fd());
+        wait_until_free(&self.lock);
     }
 }
 
@@ -135,7 +141,7 @@ pub fn start(
         descriptors.extend(worker);
         let prepare = Prepare::TaskRun(Box::new(spec));
         let (process, _) = supervisor::spawn(state, prepare, &descriptors, log.into())?;
-        Ok(Hosted { run, process, end })
+        Ok(Hosted { run, process, end, lock: dir.join("lock") })
     };
     started().with_context(|| format!("cannot start the host of box run {run}")).map_err(|error| {
         fs::remove_dir_all(&dir).ok(); // `Store::prune` removes leftovers
@@ -180,6 +186,9 @@ fn claim(dir: &Path, run: RunId) -> Result<Claim, EngineError> {
 }
 
 /// Returns whether a host of this box run is alive. If not, its box is dead as well.
+///
+/// The result can be `true` for a moment after the end of the host was reported: a process that the client
+/// started at the same time as the host has a copy of the lock until its `execve`.
 pub fn is_running(state: &Scoped, run: RunId) -> bool {
     lock::is_held(&state.store().layout().run(run).join("lock"))
 }
@@ -187,7 +196,8 @@ pub fn is_running(state: &Scoped, run: RunId) -> bool {
 /// Returns a handle of a running host that another process started, or `None` if no host is running.
 pub fn adopt(state: &Scoped, run: RunId) -> Result<Option<Adopted>, EngineError> {
     let connection = connect(state, run)?;
-    Ok(connection.map(|connection| Adopted { run, connection }))
+    let lock = state.store().layout().run(run).join("lock");
+    Ok(connection.map(|connection| Adopted { run, connection, lock }))
 }
 
 /// Kills the box of an attempt. Returns `false` if no host is running.
@@ -290,6 +300,14 @@ pub fn tail(state: &Scoped, run: RunId, lines: usize) -> Vec<String> {
     let all: Vec<&str> = text.lines().collect();
     let last = all.len().saturating_sub(lines);
     all.iter().skip(last).map(|line| display::safe_line(line).to_string()).collect()
+}
+
+/// Waits until no process holds a lock, for at most [`EXIT_TIMEOUT`].
+fn wait_until_free(lock: &Path) {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while lock::is_held(lock) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Waits until a descriptor is readable or closed by its peer.

@@ -296,6 +296,7 @@ fn record_egress(lab: &Lab, run: &str, hostile: &str) {
         reason: text("named"),
         secrets: vec![text("token")],
         body: Some(body(hostile.as_bytes())),
+        upgrade: None,
     }));
     let used =
         SecretUsed { name: text("token"), slot: text("bearer"), host: text("api.example.com") };
