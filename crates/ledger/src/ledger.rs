@@ -74,7 +74,7 @@ pub struct Draft {
 /// The kind and the fields of a draft.
 #[derive(Debug, Clone)]
 enum Content {
-    Event(Event),
+    Event(Box<Event>),
     /// An event of a kind that another crate defines.
     Other {
         kind: &'static str,
@@ -83,7 +83,7 @@ enum Content {
 }
 
 impl Content {
-    const fn kind(&self) -> &'static str {
+    fn kind(&self) -> &'static str {
         match self {
             Self::Event(event) => event.kind(),
             Self::Other { kind, .. } => kind,
@@ -97,7 +97,7 @@ impl Content {
         }
     }
 
-    const fn begins_run(&self) -> bool {
+    fn begins_run(&self) -> bool {
         match self {
             Self::Event(event) => event.begins_run(),
             Self::Other { .. } => false,
@@ -173,7 +173,7 @@ pub struct Dropped {
 impl Draft {
     /// Creates an event of the ledger itself with the operator as actor and no cause.
     pub fn new(event: impl Into<Event>) -> Self {
-        Self::of(Content::Event(event.into()))
+        Self::of(Content::Event(Box::new(event.into())))
     }
 
     /// Creates an event of a kind that is not an [`Event`], such as a fact about a plan.

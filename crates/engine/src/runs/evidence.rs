@@ -73,33 +73,39 @@ fn effect(entry: &Entry, models: &[ModelHost]) -> Option<String> {
     let Ok(event) = Event::read(&entry.kind, &entry.fields) else {
         return Some(format!("an event that this version of Belljar cannot judge: {}", entry.kind));
     };
-    match event {
-        Event::RunCreated(created) => of_created(&created),
-        Event::RequestDecided(request) => of_request(&request, models),
-        Event::WorkspaceApplying(_) => Some("changes of the workspace were applied".to_owned()),
-        // These events describe the box, or something that was recorded with a request.
+    // These events describe the box, or something that was recorded with a request.
+    let is_harmless = matches!(
+        event,
         Event::RunLayers(_)
-        | Event::RunWeakened(_)
-        | Event::RunExec(_)
-        | Event::BoxExec(_)
-        | Event::RunLimit(_)
-        | Event::RunEnded(_)
-        | Event::RunFailed(_)
-        | Event::WorkspaceChanged(_)
-        | Event::WorkspaceApplied(_)
-        | Event::WorkspaceDiscarded(_)
-        | Event::PolicyLoaded(_)
-        | Event::DnsDecided(_)
-        | Event::RequestFinished(_)
-        | Event::SecretUsed(_)
-        | Event::AlarmRaised(_)
-        | Event::BudgetSpent(_)
-        | Event::ApprovalAsked(_)
-        | Event::ApprovalGiven(_)
-        | Event::ApprovalRefused(_)
-        | Event::NetworkChanged(_)
-        | Event::AttentionSettled(_) => None,
-        other => Some(format!("the event {}", other.kind())),
+            | Event::RunWeakened(_)
+            | Event::RunExec(_)
+            | Event::BoxExec(_)
+            | Event::RunLimit(_)
+            | Event::RunEnded(_)
+            | Event::RunFailed(_)
+            | Event::WorkspaceChanged(_)
+            | Event::WorkspaceApplied(_)
+            | Event::WorkspaceDiscarded(_)
+            | Event::PolicyLoaded(_)
+            | Event::DnsDecided(_)
+            | Event::RequestFinished(_)
+            | Event::SecretUsed(_)
+            | Event::AlarmRaised(_)
+            | Event::BudgetSpent(_)
+            | Event::ApprovalAsked(_)
+            | Event::ApprovalGiven(_)
+            | Event::ApprovalRefused(_)
+            | Event::NetworkChanged(_)
+            | Event::AttentionSettled(_)
+    );
+    if let Event::RunCreated(created) = &event {
+        of_created(created)
+    } else if let Event::RequestDecided(request) = &event {
+        of_request(request, models)
+    } else if is_harmless {
+        None
+    } else {
+        Some(format!("the event {}", event.kind()))
     }
 }
 

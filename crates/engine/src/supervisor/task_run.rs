@@ -253,15 +253,12 @@ fn serve(socket: &UnixListener, stop: &Stop) {
 fn serve_one(client: &UnixStream, stop: &Stop) -> io::Result<()> {
     let Some(Hello { .. }) = receive_small::<Hello>(client)? else { return Ok(()) };
     while let Some(request) = receive_small::<ToSupervisor>(client)? {
-        let response = match request {
-            ToSupervisor::Stop { .. } => {
-                stop.request();
-                FromSupervisor::Ok
-            }
-            other => {
-                let message = format!("a task does not support the request `{}`", other.name());
-                FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
-            }
+        let response = if request.is_stop() {
+            stop.request();
+            FromSupervisor::Ok
+        } else {
+            let message = format!("a task does not support the request `{}`", request.name());
+            FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
         };
         send(client, &response)?;
     }

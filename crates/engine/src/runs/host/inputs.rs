@@ -62,13 +62,17 @@ impl TaskInputs {
         let create = |name: &str, text: &str| {
             File::create_new(dir.join(name)).and_then(|mut file| file.write_all(text.as_bytes()))
         };
-        let mut manifest = json!({"version": 1, "inputs": entries});
-        for (name, text) in [("prompt", &self.prompt), ("item.json", &self.item)] {
+        let mut manifest = serde_json::Map::new();
+        manifest.insert("version".to_owned(), json!(1));
+        manifest.insert("inputs".to_owned(), entries.into());
+        let own = [("prompt", "prompt", &self.prompt), ("item", "item.json", &self.item)];
+        for (key, name, text) in own {
             if let Some(text) = text {
                 create(name, text)?;
-                manifest[name.trim_end_matches(".json")] = json!(name);
+                manifest.insert(key.to_owned(), json!(name));
             }
         }
+        let manifest = serde_json::Value::from(manifest);
         create("manifest.json", &format!("{manifest:#}\n"))?;
         Ok(match self.files.as_slice() {
             [single] => single.name.clone(),

@@ -61,13 +61,15 @@ impl TaskHost {
                     }
                 }
             },
-            None => match TaskOutcome::of(result.reason, result.exit, result.signal) {
-                TaskOutcome::Exited { status } => {
-                    let text = format!("the worker exited with status {status} without a result");
-                    TaskOutcome::Failed { error: text }
+            None => {
+                let outcome = TaskOutcome::of(result.reason, result.exit, result.signal);
+                if let TaskOutcome::Exited { status } = outcome {
+                    let error = format!("the worker exited with status {status} without a result");
+                    TaskOutcome::Failed { error }
+                } else {
+                    outcome
                 }
-                outcome => outcome,
-            },
+            }
         };
         let output = (outcome != TaskOutcome::TooLarge).then_some(output);
         if output.is_none() {
@@ -137,15 +139,13 @@ impl TaskHost {
 /// Writes the output of the script to the log, and refuses its calls of tools.
 fn follow(client: &UnixStream, mut log: LogFile) {
     while let Ok(Some(message)) = receive::<FromSupervisor>(client) {
-        match message {
-            FromSupervisor::Output { text, .. } => log.write(text.as_bytes()),
-            FromSupervisor::ToolCall { id, .. } => {
-                let value = Err("a task cannot call tools".to_owned());
-                if send(client, &ToSupervisor::ToolAnswer { id, value }).is_err() {
-                    return;
-                }
+        if let FromSupervisor::Output { text, .. } = message {
+            log.write(text.as_bytes());
+        } else if let FromSupervisor::ToolCall { id, .. } = message {
+            let value = Err("a task cannot call tools".to_owned());
+            if send(client, &ToSupervisor::ToolAnswer { id, value }).is_err() {
+                return;
             }
-            _ => {}
         }
     }
 }

@@ -6,7 +6,7 @@
 )]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -35,7 +35,8 @@ fn client_process_that_starts_a_host() {
     let order: Order = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let state = open_state(&order.user_home, &order.state);
     let _hosted = host::start(&state, order.spec, None).unwrap();
-    println!("\nstarted");
+    std::io::stdout().write_all(b"\nstarted\n").unwrap();
+    std::io::stdout().flush().unwrap();
     loop {
         std::thread::park();
     }
