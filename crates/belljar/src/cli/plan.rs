@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar plan check fix-login.toml
+  belljar plan show fix-login.toml")]
 pub(crate) struct PlanArgs {
     #[command(subcommand)]
     pub(crate) command: PlanCommand,
@@ -15,7 +18,7 @@ pub(crate) enum PlanCommand {
     /// Check a plan without running it, and list everything that is wrong
     #[command(after_help = "Examples:
   belljar plan check fix-login.toml
-  belljar plan check - < plan.json")]
+  belljar plan check plan.json --json")]
     Check {
         /// Plan in TOML or JSON, or - for standard input
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
