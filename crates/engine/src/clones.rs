@@ -8,7 +8,7 @@
 //! **Invariant:** git never runs on the host in a repository that a box could write to. A git process in
 //! a sealed box reads such a repository. Its output is untrusted: the host checks every object before it
 //! reaches the user's repository. In the user's own repository git runs with a configuration that Belljar
-//! wrote, see [`mod@view`], so it never starts a hook, filter, helper or file system monitor.
+//! wrote, see `view`, so it never starts a hook, filter, helper or file system monitor.
 
 mod branch;
 mod changes;

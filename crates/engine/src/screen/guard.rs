@@ -2,7 +2,7 @@
 //!
 //! Programs need colours, cursors and titles. They do not need to write to the clipboard, to print, to read
 //! the screen, or to make the terminal type text. The guard parses the output as a terminal does and writes
-//! it anew: text as complete UTF-8 characters, and each escape sequence that [`super::allowed`] names, with
+//! it anew: text as complete UTF-8 characters, and each escape sequence that `super::allowed` names, with
 //! its parameters as decimal numbers. Everything else is dropped.
 //!
 //! **Invariant:** the output is a series of complete characters and complete, allowed escape sequences. So a
