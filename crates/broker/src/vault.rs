@@ -176,7 +176,8 @@ impl Vault {
         self.placeholder_set().finder().clone()
     }
 
-    /// Returns the scrubber that removes the values of all secrets that are bound to this host.
+    /// Returns a scrubber for responses of this host. It removes the values of all secrets that are bound to
+    /// the host.
     pub fn scrubber(&self, target: &Target) -> Scrubber {
         let bound = self.secrets.iter().enumerate().filter(|(_, it)| it.is_bound_to(target));
         self.armed.scrubber(bound.map(|(at, _)| at).collect(), &self.names)

@@ -70,7 +70,7 @@ pub fn open(state: &Scoped) -> anyhow::Result<LedgerHandle> {
 /// The advice that is shown when the disk of the ledger is full.
 const DISK_IS_FULL: &str = "the disk of the ledger is full, and actions that cannot be recorded are not taken; free some space on it";
 
-/// The advice that is shown when an earlier part of the log is damaged and needed.
+/// The advice for a command that needs a damaged part of the log.
 const LOG_IS_DAMAGED: &str = "an earlier part of the ledger is damaged, so no action is taken; run `belljar ledger verify` to see the damage, then `belljar ledger mend` to accept it and continue";
 
 /// Adds advice for the user to an error of recording an event.

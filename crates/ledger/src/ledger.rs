@@ -31,7 +31,6 @@ use crate::body::Body;
 use crate::digest::Digest;
 use crate::entry::{Actor, EntryError};
 use crate::event::Event;
-use crate::field::Fields;
 use crate::frame::LedgerId;
 use crate::index::{Index, IndexError};
 use crate::log::{Log, LogError};
@@ -68,41 +67,7 @@ pub struct Draft {
     cause: Option<u64>,
     /// The sequence number of the last event of the run that the caller knows; see [`Draft::after`].
     after: Option<u64>,
-    content: Content,
-}
-
-/// The kind and the fields of a draft.
-#[derive(Debug, Clone)]
-enum Content {
-    Event(Box<Event>),
-    /// An event of a kind that another crate defines.
-    Other {
-        kind: &'static str,
-        fields: Fields,
-    },
-}
-
-impl Content {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Event(event) => event.kind(),
-            Self::Other { kind, .. } => kind,
-        }
-    }
-
-    fn fields(&self) -> Fields {
-        match self {
-            Self::Event(event) => event.fields(),
-            Self::Other { fields, .. } => fields.clone(),
-        }
-    }
-
-    fn begins_run(&self) -> bool {
-        match self {
-            Self::Event(event) => event.begins_run(),
-            Self::Other { .. } => false,
-        }
-    }
+    event: Event,
 }
 
 /// Proof that an event is on disk; only [`Ledger::record`] creates receipts.
@@ -173,18 +138,8 @@ pub struct Dropped {
 impl Draft {
     /// Creates an event of the ledger itself with the operator as actor and no cause.
     pub fn new(event: impl Into<Event>) -> Self {
-        Self::of(Content::Event(Box::new(event.into())))
-    }
-
-    /// Creates an event of a kind that is not an [`Event`], such as a fact about a plan.
-    ///
-    /// The kind has only the characters a-z, 0-9, `.` and `_`. Such an event cannot begin a run.
-    pub const fn of_kind(kind: &'static str, fields: Fields) -> Self {
-        Self::of(Content::Other { kind, fields })
-    }
-
-    const fn of(content: Content) -> Self {
-        Self { run: None, actor: Actor::Operator, cause: None, after: None, content }
+        let event = event.into();
+        Self { run: None, actor: Actor::Operator, cause: None, after: None, event }
     }
 
     /// Assigns the event to a run, or with `None` to the ledger itself.
@@ -285,9 +240,9 @@ impl Ledger {
             return Ok(Vec::new());
         }
         self.prepare(&drafts)?;
-        for Draft { content, run, .. } in &drafts {
+        for Draft { event, run, .. } in &drafts {
             let run = run.map(tracing::field::display);
-            tracing::trace!(kind = content.kind(), of_run = run, "recording event");
+            tracing::trace!(kind = event.kind(), of_run = run, "recording event");
         }
         let (began, events) = (Instant::now(), drafts.len());
         let waiter = Arc::new(Waiter::new());
@@ -324,7 +279,7 @@ impl Ledger {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for draft in drafts {
             let Some(run) = draft.run.filter(|run| known.get(*run).is_none()) else { continue };
-            if !draft.content.begins_run() {
+            if !draft.event.begins_run() {
                 self.query_index(|_, _| Ok(()))?;
             }
             known.insert(run, ());

@@ -85,7 +85,8 @@ pub struct Task {
     /// The pause before the second attempt; it doubles with each further attempt, up to five minutes.
     pub backoff: Duration,
     pub on_crash: OnCrash,
-    /// Criteria that the executor and the checks by a model get as text.
+    /// The criteria for a complete result. The prompt of the executor and of each check by a model contains
+    /// them.
     pub done: Vec<String>,
     /// The checks of the output, in this order, before any dependent sees it.
     pub checks: Vec<Check>,

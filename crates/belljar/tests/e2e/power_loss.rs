@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use belljar_testkit::{Lab, Live, Program, eventually, root_or_skip};
 use serde_json::Value;
@@ -135,11 +134,22 @@ fn ended_runs_survive(mkfs: &[&str]) {
         let result = machine.belljar(&run).run().result();
         ended.push(result["run"].as_str().expect("an id").to_owned());
         fs::write(machine.on_disk(&format!("unsynced-{number}")), "unsynced").unwrap();
-        // Another run is starting, running or ending when the power fails.
-        let other = machine.belljar(&["run", "--", "bash", "-c", "echo x > other"]).start();
-        std::thread::sleep(Duration::from_millis(20 * number as u64));
-        machine.fail_power(&number.to_string());
-        other.wait().expect(0);
+        // Another run starts, runs or has ended when the power fails.
+        let other = machine.belljar(&["run", "--", "bash", "-c", "echo x > other; echo on; read"]);
+        let other = other.open_input().start();
+        let fail_power = || machine.fail_power(&number.to_string());
+        match number % 3 {
+            0 => fail_power(),
+            1 => {
+                other.wait_for_output("on");
+                fail_power();
+            }
+            _ => {}
+        }
+        other.wait().expect(1); // `read` fails at the end of its input
+        if number % 3 == 2 {
+            fail_power();
+        }
     }
     machine.unmount();
     let mut lost = 0;

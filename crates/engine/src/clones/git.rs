@@ -1,8 +1,8 @@
 //! Runs the host's git with fixed settings, so that git starts no other program.
 //!
-//! git runs only in git directories whose configuration Belljar wrote, see [`mod@super::view`] and
-//! [`mod@super::clone`], and never reads the settings of a user's repository, except with `git config`. As a
-//! second defence, every setting that names a program is overridden here.
+//! git runs only in git directories whose configuration Belljar wrote; see [`mod@super::view`] and
+//! [`mod@super::clone`]. Only `git config` reads the settings of a user's repository, and it starts no
+//! program. As a second defence, this module overrides every setting that names a program.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

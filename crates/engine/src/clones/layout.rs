@@ -31,7 +31,7 @@ const MAX_POINTER: u64 = 64 << 10;
 const UNUSED: [&str; 6] = ["hooks", "modules", "worktrees", "logs", "lfs", "annex"];
 
 impl RepoLayout {
-    /// Finds the repository that contains the directory `dir`, which has no links in its path.
+    /// Finds the repository that contains the directory `dir`. No part of the path `dir` may be a symbolic link.
     ///
     /// Returns `None` if there is no repository. `refuse` returns an error for a git directory that is never
     /// used. `worktree_of` returns the setting `core.worktree` of a git directory, which submodules have.

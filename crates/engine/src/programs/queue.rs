@@ -4,7 +4,7 @@
 //! number take turns. For each client without a running program, one slot stays free (for at most half
 //! of the slots together). So a client with one call does not wait for the calls of another client.
 //!
-//! [`FairQueue`] makes the decisions and is pure. [`ProgramSlots`] waits.
+//! [`FairQueue`] is pure and decides which call starts next. [`ProgramSlots`] lets calls wait for a slot.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,7 +98,7 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// The program slots of a server.
+/// The slots for programs that a server runs at the same time, and the calls that wait for a slot.
 #[derive(Debug)]
 pub(super) struct ProgramSlots(Mutex<FairQueue<oneshot::Sender<SlotGuard>>>);
 

@@ -122,9 +122,9 @@ impl AsFd for Adopted {
 
 /// Starts the host of one attempt, which goes on after this process exits. Returns at once.
 ///
-/// `worker` is the descriptor of [`supervisor::worker_program`], which a `code` task needs. A failure
-/// inside of the host becomes the result of the attempt. A box run whose id is in use is refused with
-/// [`ErrorKind::AlreadyExists`].
+/// A `code` task needs `worker`, a descriptor of the worker program; see [`supervisor::worker_program`].
+/// If the host fails, the failure is the result of the attempt. If the id of the box run was used before,
+/// the function fails with [`ErrorKind::AlreadyExists`].
 pub fn start(
     state: &Scoped,
     spec: TaskRunSpec,

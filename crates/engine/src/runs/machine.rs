@@ -27,8 +27,8 @@
 //! attempt is repeated. [`decide`] returns these for [`InputKind::Time`], also after a crash between a fact
 //! and its consequence. [`advance`] applies an input with all its consequences.
 //!
-//! **Time** comes in with inputs only. It never goes back: the machine uses the later of the given time and
-//! the time of the last fact.
+//! **Time** comes in with inputs only. It never goes back: if the time of an input is earlier than the time
+//! of the last applied fact, the machine uses the time of that fact.
 
 mod apply;
 mod decide;

@@ -7,7 +7,8 @@
 //! A token can have at most as many running requests as there are connections without a running
 //! request. So there is room for other tokens, however many requests one token sends.
 //!
-//! [`ConnectionTable`] makes the decisions and is pure. [`Connections`] waits and closes.
+//! [`ConnectionTable`] is pure and decides. [`Connections`] waits for a free place in the table and closes
+//! connections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,7 +32,7 @@ enum State {
     Busy { token: usize },
 }
 
-/// One open connection.
+/// The row of an open connection in the table.
 #[derive(Debug)]
 struct Entry<H> {
     peer: IpAddr,

@@ -18,7 +18,7 @@ pub(super) struct Reached {
     pub(super) runs: u64,
     /// The number of rows of `open_intent`.
     pub(super) intents: u64,
-    /// Whether the last row is the row of the last indexed event.
+    /// Whether the last row of `event` belongs to the last event that was indexed.
     pub(super) is_sound: bool,
 }
 

@@ -7,8 +7,8 @@
 //! | file of salts missing or its header damaged | a new file with all complete records |
 //! | log damaged before its end, or its key lost | the ledger is set aside, and a new one begins |
 //!
-//! Nothing is deleted: a file that is replaced keeps its bytes under another name. The ledger records
-//! the fault, the repair and the reason.
+//! Nothing is deleted: before a file is replaced, it is renamed and kept. The ledger records the damage,
+//! the repair and the reason that the operator gave.
 
 use std::fs;
 use std::io;

@@ -365,20 +365,3 @@ fn after_needs_an_earlier_event_of_the_run() {
     let error = ledger.record(Draft::new(created()).of_run(unknown).after(0)).unwrap_err();
     assert!(matches!(error, RecordError::NoRun { run } if run == unknown), "{error:?}");
 }
-
-#[test]
-fn draft_of_another_kind_is_recorded_with_its_fields_and_verified() {
-    let home = TempDir::new().unwrap();
-    let (ledger, run) = with_a_run(&home);
-    let mut fields = Fields::default();
-    fields.set("task", crate::field::Value::Text("fix".to_owned()));
-    let draft = Draft::of_kind("task.started", fields.clone()).of_run(run).by(Actor::Driver);
-    let receipt = ledger.record(draft.after(1)).unwrap();
-    let reader = Reader::open(ledger.paths()).unwrap();
-    let entry = reader.read(&reader.event(receipt.index()).unwrap().unwrap()).unwrap();
-    assert_eq!((entry.kind.as_str(), entry.actor), ("task.started", Actor::Driver));
-    assert_eq!(entry.fields, fields);
-    assert!(verify(ledger.paths(), VerifyOptions::default()).unwrap().findings.is_empty());
-    let invalid = ledger.record(Draft::of_kind("Task Started", Fields::default()).of_run(run));
-    assert!(invalid.is_err(), "{invalid:?}");
-}

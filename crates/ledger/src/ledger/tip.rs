@@ -13,7 +13,7 @@ use super::lock::{self, LockFile};
 use super::open::{self, CutError};
 use super::queue::{Pending, RecordResult};
 use super::recent::Recent;
-use super::{Content, Draft, Receipt, RecordError, anchor_error};
+use super::{Draft, Receipt, RecordError, anchor_error};
 use crate::anchor::Anchor;
 use crate::bodies::Bodies;
 use crate::body::Salt;
@@ -241,7 +241,7 @@ impl Tip {
         if let Some(link) = waiting.or_else(|| self.runs.get(run)) {
             return Ok(Some(link));
         }
-        if draft.content.begins_run() {
+        if draft.event.begins_run() {
             return Ok(None);
         }
         let link = look_up(paths, &self.log, run)?.ok_or(RecordError::NoRun { run })?;
@@ -369,19 +369,16 @@ impl Batch {
     ) -> Result<Receipt, RecordError> {
         let sequence = before.map_or(0, |link| link.sequence + 1);
         let entry = Entry {
-            kind: draft.content.kind().to_owned(),
+            kind: draft.event.kind().to_owned(),
             run: draft.run,
             sequence,
             previous: before.map(|link| link.hash),
             actor: draft.actor,
             cause: draft.cause,
             moment,
-            fields: draft.content.fields(),
+            fields: draft.event.fields(),
         };
         let bytes = entry.encode()?;
-        if matches!(draft.content, Content::Other { .. }) {
-            EntryView::parse(&bytes)?; // the types of this crate guarantee the form of its own events
-        }
         let hash = Digest::leaf(&bytes);
         let link = Link { sequence, hash };
         match draft.run {

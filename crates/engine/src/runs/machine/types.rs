@@ -316,9 +316,9 @@ pub struct GateAnswer {
 /// The decision of a person about a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateVerdict {
-    /// The output of the gate is its input.
+    /// The person agrees. The gate passes on its input unchanged.
     Approve(Output),
-    /// The output of the gate is the text that the person edited.
+    /// The person agrees to another text. The gate passes on this text.
     Edit(Output),
     Reject,
 }

@@ -69,8 +69,8 @@ impl Graph {
         self.dependents.get(task).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the tasks in an order in which each task follows its dependencies, as near to the order
-    /// of the file as possible. Tasks on a cycle and their dependents are missing.
+    /// Sorts the tasks topologically: each task comes after its dependencies. Independent tasks keep the
+    /// order of the file. Tasks on a cycle and their dependents are left out.
     pub(in super::super) fn order(&self) -> Vec<usize> {
         let mut waits: Vec<usize> = self.dependencies.iter().map(Vec::len).collect();
         let free = waits.iter().enumerate().filter(|(_, count)| **count == 0);
