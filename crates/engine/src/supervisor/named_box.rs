@@ -17,7 +17,7 @@ use tracing::Span;
 
 use super::connection::send;
 use super::live_rules::LiveRules;
-use super::output_log::OutputLog;
+use super::output_log::{BOX_LOG_SIZE, OutputLog};
 use super::protocol::FromSupervisor;
 use super::session::{BoxSession, Inputs};
 use super::setup::{self, Setup};
@@ -110,7 +110,8 @@ impl StartedBox {
         let dirs = ["upper", "home", "repo"].map(|name| of.dir.join(name));
         let measured = Some(dirs.into_iter().filter(|dir| dir.is_dir()).collect());
         spec.disk = Some(DiskLimit { dir: of.dir.clone(), measured });
-        let log = OutputLog::open(&of.dir).context("cannot open the output log of the box");
+        let log = OutputLog::open(of.dir.join("output.log"), BOX_LOG_SIZE)
+            .context("cannot open the output log of the box");
         let log = log.kind(ErrorKind::CannotStart)?;
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((input, keys), (stop, halt)) = pipe()

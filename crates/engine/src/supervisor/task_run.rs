@@ -5,7 +5,6 @@
 
 mod code;
 mod command;
-mod log;
 mod output;
 mod result;
 mod spec;
@@ -25,6 +24,7 @@ use belljar_model::RunResult;
 
 use super::connection::{receive_small, send};
 use super::listener;
+use super::output_log::{OutputLog, TASK_LOG_SIZE};
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::launch::{self, Environment, LaunchSpec};
@@ -33,8 +33,6 @@ use crate::network::broker::NetworkUsage;
 use crate::scope::Scoped;
 use crate::store::{Run, durable};
 
-use log::LogFile;
-pub(crate) use log::read_end;
 use output::OutputFile;
 pub use result::{TaskOutcome, TaskOutput, TaskResult};
 pub use spec::{INPUT_DIR, TaskRunSpec, TaskRunWorkspace, TaskWork};
@@ -43,13 +41,18 @@ pub use spec::{INPUT_DIR, TaskRunSpec, TaskRunWorkspace, TaskWork};
 pub(crate) mod files {
     /// The output of the task.
     pub(crate) const OUTPUT: &str = "output";
-    /// The end of what the program wrote to standard error.
+    /// The end of standard error; see [`OutputLog`](super::OutputLog).
     pub(crate) const LOG: &str = "log";
     pub(crate) const RESULT: &str = "result.json";
 }
 
 /// The pause between two attempts to write a result to a full disk.
 const DISK_RETRY: Duration = Duration::from_secs(1);
+
+/// Reads the end of the output or of the log of a task.
+pub(crate) fn read_end(path: &Path) -> io::Result<Vec<u8>> {
+    super::output_log::read_end(path, TASK_LOG_SIZE)
+}
 
 /// Runs one attempt of a task. The descriptors are those of [`super::spec::Prepare::TaskRun`].
 pub(super) fn supervise(
@@ -163,10 +166,10 @@ impl TaskHost {
     }
 
     /// Creates the files for the output and the log of the task.
-    fn create_files(&self) -> Result<(OutputFile, LogFile), EngineError> {
+    fn create_files(&self) -> Result<(OutputFile, OutputLog), EngineError> {
         let create = || -> io::Result<_> {
             let output = OutputFile::create(&self.dir.join(files::OUTPUT), self.spec.max_output)?;
-            Ok((output, LogFile::create(self.dir.join(files::LOG))?))
+            Ok((output, OutputLog::open(self.dir.join(files::LOG), TASK_LOG_SIZE)?))
         };
         let created = create().map_err(|error| durable::with_disk_full_hint(error, &self.dir));
         created.context("cannot create the output file of the task").kind(ErrorKind::CannotStart)

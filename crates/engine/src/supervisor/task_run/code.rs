@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use belljar_model::{Purpose, Reason, RunId};
 use belljar_wire::{Job, ProgramError};
 
-use super::log::LogFile;
+use super::OutputLog;
 use super::output::OutputFile;
 use super::{ProgramEnd, TaskHost, TaskOutcome};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
@@ -137,7 +137,7 @@ impl TaskHost {
 }
 
 /// Writes the output of the script to the log, and refuses its calls of tools.
-fn follow(client: &UnixStream, mut log: LogFile) {
+fn follow(client: &UnixStream, mut log: OutputLog) {
     while let Ok(Some(message)) = receive::<FromSupervisor>(client) {
         if let FromSupervisor::Output { text, .. } = message {
             log.write(text.as_bytes());

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use belljar_box::{LayerSync, Stream};
 use belljar_model::{Mode, Purpose, Reason};
 
-use super::log::LogFile;
+use super::OutputLog;
 use super::output::OutputFile;
 use super::{ProgramEnd, TaskHost, TaskOutcome, null, open_stdin};
 use crate::changes;
@@ -22,7 +22,7 @@ struct Started {
     run: Run,
     launched: Launched,
     has_layers: bool,
-    files: (OutputFile, LogFile),
+    files: (OutputFile, OutputLog),
     streams: [std::fs::File; 2],
 }
 
