@@ -8,11 +8,18 @@
 
 #![forbid(unsafe_code)]
 
+mod model;
+
 use std::io::{self, Read, Write};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+pub use model::{
+    InputSource, ModelAnswer, ModelFailure, ModelFailureKind, ModelInput, ModelJob, ModelOutput,
+    ModelProtocol, ModelUsage,
+};
 
 /// Maximum length of the JSON text in a frame, in bytes.
 pub const MAX_FRAME: usize = 32 << 20;
@@ -27,6 +34,8 @@ pub enum Job {
     Program(Program),
     /// The worker forwards lines of JSON-RPC to an MCP server over HTTP.
     Bridge(HttpServerJob),
+    /// The worker asks a language model; the result is sent in a frame.
+    Model(ModelJob),
 }
 
 /// A TypeScript or JavaScript program that the worker runs in its JavaScript engine.

@@ -6,6 +6,7 @@
 
 pub mod alive;
 pub mod bridge;
+pub(crate) mod events;
 pub mod http;
 pub mod strip;
 pub mod web;
@@ -30,10 +31,11 @@ use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use belljar_wire::{self as wire, FromWorker, HttpServerJob, Job, ProgramResult};
+use belljar_wire::{self as wire, FromWorker, HttpServerJob, Job, ModelJob, ProgramResult, Stream};
 
 use self::context::Engine;
 use self::host::Host;
+use crate::model;
 
 /// The IP address of the broker, to which all HTTP requests are sent. The box redirects every
 /// address to its broker.
@@ -68,6 +70,10 @@ pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
             Some(Job::Bridge(server)) => {
                 quit(if run_bridge(&server).await.is_ok() { 0 } else { 70 })
             }
+            Some(Job::Model(job)) => {
+                let done = ask_model(&host, &job).await;
+                finish(&host, done)
+            }
         }
     })
 }
@@ -82,6 +88,15 @@ fn no_job_is_waiting() -> bool {
 async fn run_bridge(server: &HttpServerJob) -> io::Result<()> {
     let input = tokio::io::BufReader::new(streams::Input::start()?);
     bridge::run(BROKER, server, input, streams::Output).await
+}
+
+/// Asks a language model. Each failed try is a line of standard error.
+async fn ask_model(host: &Host, job: &ModelJob) -> ProgramResult {
+    let report = |line: &str| {
+        // Without the host, sending the result fails too.
+        host.output(Stream::Stderr, &format!("{line}\n")).ok();
+    };
+    model::result(model::ask(BROKER, job, &host.env, &model::Limits::default(), &report).await)
 }
 
 /// Sends the result of the program to the host and exits the process.

@@ -113,7 +113,7 @@ fn tools(start: &ToSupervisor) -> Vec<ToolRef> {
     let ToSupervisor::Start(task) = start else { return Vec::new() };
     match &task.job {
         Job::Script(script) => script.tools.clone(),
-        Job::Program(_) | Job::Bridge(_) => Vec::new(),
+        Job::Program(_) | Job::Bridge(_) | Job::Model(_) => Vec::new(),
     }
 }
 

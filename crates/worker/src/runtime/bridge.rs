@@ -4,7 +4,6 @@
 //! server opens one, and of 2026-07-28, without sessions. Every message is one POST. A response is one
 //! message or a stream of messages. The bridge checks only that each message is JSON.
 
-mod events;
 mod message;
 
 use std::cell::RefCell;
@@ -24,8 +23,8 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;
 use url::Url;
 
-use self::events::Events;
 use self::message::Message;
+use super::events::Events;
 use super::http::{Client, HttpRequest, HttpResponse, Redirect, RequestBody};
 use belljar_wire::HttpServerJob;
 
@@ -245,7 +244,7 @@ impl Server {
         is_initialize: bool,
     ) -> Result<(), String> {
         let mut response = response;
-        let mut events = Events::default();
+        let mut events = Events::new(MESSAGE);
         for _ in 0..MAX_RESUMES {
             let interrupted =
                 self.forward_events(&mut response, &mut events, open, is_initialize).await?;
@@ -275,7 +274,7 @@ impl Server {
                     return Ok(Some(format!("the response stream was interrupted: {error}")));
                 }
             };
-            for data in events.push(&piece)? {
+            for data in events.push(&piece).map_err(|error| error.to_string())? {
                 if let Ok(message) = Message::parse(data.as_bytes()) {
                     self.receive(&message, open, is_initialize).await;
                 }
@@ -297,7 +296,7 @@ impl Server {
 
     /// Forwards the MCP messages that the server sends without a request. Most servers send none.
     async fn forward_notifications(&self) {
-        let mut events = Events::default();
+        let mut events = Events::new(MESSAGE);
         for _ in 0..MAX_RESUMES {
             let Ok(mut response) = self.resume(&events).await else { return };
             if self

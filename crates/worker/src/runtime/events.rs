@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::MESSAGE;
-
 /// The default delay before an interrupted event stream is resumed.
 const RETRY: Duration = Duration::from_secs(1);
 /// The maximum delay before a reconnect that a server can request.
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// The parser of one stream of server-sent events. It continues across reconnects.
-#[derive(Debug, Default)]
-pub(super) struct Events {
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// The maximum size of one event in bytes.
+    limit: usize,
     line: Vec<u8>,
     data: String,
     size: usize,
@@ -20,9 +20,22 @@ pub(super) struct Events {
     is_after_return: bool,
 }
 
+/// An event of a stream is longer than the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event is longer than {limit} bytes")]
+pub(crate) struct EventTooLong {
+    limit: usize,
+}
+
 impl Events {
+    /// Creates a parser for a stream whose events have at most `limit` bytes each.
+    pub(crate) fn new(limit: usize) -> Self {
+        let (line, data, size) = (Vec::new(), String::new(), 0);
+        Self { limit, line, data, size, id: None, retry: None, is_after_return: false }
+    }
+
     /// Parses bytes of the event stream and returns the data of each completed event.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, EventTooLong> {
         let mut done = Vec::new();
         for byte in bytes {
             let was_return = std::mem::replace(&mut self.is_after_return, *byte == b'\r');
@@ -31,8 +44,8 @@ impl Events {
                 b'\n' | b'\r' => done.extend(self.end_of_line()),
                 other => {
                     self.size += 1;
-                    if self.size > MESSAGE {
-                        return Err(format!("an event is longer than {MESSAGE} bytes"));
+                    if self.size > self.limit {
+                        return Err(EventTooLong { limit: self.limit });
                     }
                     self.line.push(*other);
                 }
@@ -69,12 +82,12 @@ impl Events {
     }
 
     /// Returns the id of the last event, from which the event stream can be resumed.
-    pub(super) fn last_id(&self) -> Option<&str> {
+    pub(crate) fn last_id(&self) -> Option<&str> {
         self.id.as_deref().filter(|id| !id.is_empty())
     }
 
     /// Returns the delay before the event stream is resumed.
-    pub(super) fn retry(&self) -> Duration {
+    pub(crate) fn retry(&self) -> Duration {
         self.retry.unwrap_or(RETRY)
     }
 }
@@ -83,11 +96,13 @@ impl Events {
 mod tests {
     use super::*;
 
+    const LIMIT: usize = 1 << 20;
+
     #[test]
     fn server_sent_events_are_parsed_wherever_the_input_is_split() {
         let text = b": hi\ndata: one\r\ndata:two\n\nid: 7\nretry: 5\ndata\n\nevent: x\rdata: {\"a\":1}\r\r";
         for at in 0..=text.len() {
-            let mut events = Events::default();
+            let mut events = Events::new(LIMIT);
             let mut got = events.push(&text[..at]).unwrap();
             got.extend(events.push(&text[at..]).unwrap());
             assert_eq!(got, ["one\ntwo", "{\"a\":1}"], "cut at {at}");
@@ -98,9 +113,9 @@ mod tests {
 
     #[test]
     fn server_sent_event_above_the_size_limit_is_refused() {
-        let mut events = Events::default();
+        let mut events = Events::new(LIMIT);
         let piece = [b'x'; 65536];
-        let refused = (0..=MESSAGE / piece.len()).map(|_| events.push(&piece)).find(Result::is_err);
+        let refused = (0..=LIMIT / piece.len()).map(|_| events.push(&piece)).find(Result::is_err);
         assert!(refused.is_some());
     }
 }

@@ -1,0 +1,320 @@
+//! Sends a question to a model server, with tries, a deadline and one repair of JSON.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use belljar_wire::{
+    InputSource, ModelAnswer, ModelFailure, ModelFailureKind as Kind, ModelJob, ModelOutput,
+    ModelUsage,
+};
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use url::Url;
+
+use super::answer::{Answer, Collector, StreamFault};
+use super::request::{self, Input, Repair};
+use super::retry::{self, Next, Trouble};
+use super::{Limits, excerpt, failure, json};
+use crate::runtime::http::{Client, FetchError, HttpRequest, HttpResponse, Redirect, RequestBody};
+
+/// The maximum number of bytes that are read from an error response.
+const MAX_ERROR: usize = 64 * 1024;
+/// The maximum time until the end of a stream after the end mark of its answer. The broker charges
+/// the whole reservation for a stream that the client closed.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Asks a model through the broker and returns its answer.
+///
+/// `env` is the environment of the box, with the placeholder of the key. `report` gets a line for each
+/// try that failed.
+pub async fn ask(
+    broker: IpAddr,
+    job: &ModelJob,
+    env: &[(String, String)],
+    limits: &Limits,
+    report: &dyn Fn(&str),
+) -> Result<ModelAnswer, ModelFailure> {
+    let url = request::url(job).map_err(|message| failure(Kind::CannotStart, message))?;
+    let question = Question {
+        headers: headers(job, env)?,
+        inputs: read_inputs(job, limits.inputs)?,
+        client: Client::new(broker),
+        deadline: Instant::now() + limits.deadline,
+        is_streaming: Cell::new(false),
+        job,
+        url,
+        limits,
+        report,
+    };
+    match timeout_at(question.deadline, question.answer()).await {
+        Ok(answer) => answer,
+        Err(_) => Err(question.too_late()),
+    }
+}
+
+/// One question and the means to ask it.
+struct Question<'a> {
+    client: Client,
+    job: &'a ModelJob,
+    url: Url,
+    headers: HeaderMap,
+    inputs: Vec<Input>,
+    limits: &'a Limits,
+    deadline: Instant,
+    /// Whether an answer has begun, for the reason at the deadline.
+    is_streaming: Cell<bool>,
+    report: &'a dyn Fn(&str),
+}
+
+/// The reason why one try has no answer.
+enum TryError {
+    Trouble(Trouble, String),
+    Final(ModelFailure),
+}
+
+impl Question<'_> {
+    /// Asks, and asks once more if the answer must be JSON and is not.
+    async fn answer(&self) -> Result<ModelAnswer, ModelFailure> {
+        let first = self.turn(None).await?;
+        if self.job.output == ModelOutput::Text {
+            return Ok(model_answer(first.text.clone(), &first, ModelUsage::default(), 1));
+        }
+        let reason = match json::of_answer(&first.text) {
+            Ok(text) => return Ok(model_answer(text, &first, ModelUsage::default(), 1)),
+            Err(reason) => reason,
+        };
+        (self.report)(&format!("the answer is not valid JSON: {reason}; asking for a correction"));
+        let second = self.turn(Some(&Repair { answer: first.text, reason })).await?;
+        let text = json::of_answer(&second.text).map_err(|reason| {
+            let message = format!("the answer is not valid JSON after a correction: {reason}");
+            failure(Kind::Invalid, message)
+        })?;
+        Ok(model_answer(text, &second, first.usage, 2))
+    }
+
+    /// Gets one answer, with several tries.
+    async fn turn(&self, repair: Option<&Repair>) -> Result<Answer, ModelFailure> {
+        let body = request::body(self.job, &self.url, &self.inputs, repair).to_string();
+        let body = bytes::Bytes::from(body);
+        let mut tries = 0;
+        loop {
+            self.is_streaming.set(false);
+            let (trouble, message) = match self.try_once(body.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(TryError::Final(failure)) => return Err(failure),
+                Err(TryError::Trouble(trouble, message)) => (trouble, message),
+            };
+            self.is_streaming.set(false);
+            tries += 1;
+            match trouble.next(tries, jitter(), self.limits) {
+                Next::Fail(kind) if tries == 1 => return Err(failure(kind, message)),
+                Next::Fail(kind) => {
+                    return Err(failure(kind, format!("{message}; tried {tries} times")));
+                }
+                Next::RetryAfter(wait) if Instant::now() + wait >= self.deadline => {
+                    return Err(failure(
+                        Kind::Unavailable,
+                        format!("{message}; the next try would be after the deadline"),
+                    ));
+                }
+                Next::RetryAfter(wait) => {
+                    (self.report)(&format!("{message}; next try in {} s", wait.as_secs_f32()));
+                    sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    async fn try_once(&self, body: bytes::Bytes) -> Result<Answer, TryError> {
+        let request = HttpRequest {
+            method: Method::POST,
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            body: RequestBody::whole(body),
+            redirect: Redirect::Error,
+        };
+        let response = timeout(self.limits.silence, self.client.fetch(request)).await;
+        let mut response = response.map_err(|_| self.silent())?.map_err(fetch_failed)?;
+        if !response.status.is_success() {
+            return Err(self.error_of(response).await);
+        }
+        let content_type = response.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+        if !content_type.starts_with("text/event-stream") {
+            let message = "the server did not stream its answer; check `provider` and `url`";
+            return Err(TryError::Final(failure(Kind::Invalid, message)));
+        }
+        self.is_streaming.set(true);
+        let mut collector = Collector::new(self.job.protocol, self.limits);
+        while !collector.is_complete() {
+            let piece = timeout(self.limits.silence, response.body.next()).await;
+            match piece.map_err(|_| self.silent())? {
+                Ok(Some(piece)) => collector.push(&piece).map_err(stream_failed)?,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if collector.is_complete() {
+            drain(&mut response).await;
+        }
+        collector.finish().map_err(stream_failed)
+    }
+
+    /// Returns the error for a response that is not a success.
+    async fn error_of(&self, mut response: HttpResponse) -> TryError {
+        let mut body = Vec::new();
+        while let Ok(Ok(Some(piece))) = timeout(self.limits.silence, response.body.next()).await {
+            body.extend_from_slice(&piece);
+            if body.len() > MAX_ERROR {
+                break;
+            }
+        }
+        let body = String::from_utf8_lossy(&body);
+        let error = json::parse(&body).unwrap_or(Value::Null);
+        let at = |pointer: &str| error.pointer(pointer).and_then(Value::as_str);
+        let details = at("/error/message").or(at("/error")).or(at("/message")).unwrap_or(&body);
+        let status = response.status;
+        let message = match excerpt(details).as_str() {
+            "" => format!("the server responded {status}"),
+            details => format!("the server responded {status}: {details}"),
+        };
+        let is_too_long = at("/error/code") == Some("context_length_exceeded")
+            || details.contains("prompt is too long");
+        if status == hyper::StatusCode::BAD_REQUEST && is_too_long {
+            return TryError::Final(failure(Kind::TooLong, message));
+        }
+        let header = |name| response.headers.get(name).and_then(|it| it.to_str().ok());
+        // The clock of the server decides, because its date is the end of the time.
+        let now = header(DATE).and_then(retry::http_date).unwrap_or_else(Timestamp::now);
+        let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, now));
+        TryError::Trouble(Trouble::Status { status: status.as_u16(), retry_after }, message)
+    }
+
+    fn silent(&self) -> TryError {
+        let seconds = self.limits.silence.as_secs_f32();
+        TryError::Trouble(Trouble::Silent, format!("the server sent nothing for {seconds} s"))
+    }
+
+    fn too_late(&self) -> ModelFailure {
+        let seconds = self.limits.deadline.as_secs_f32();
+        if self.is_streaming.get() {
+            failure(Kind::CutOff, format!("the answer did not end within {seconds} s"))
+        } else {
+            failure(Kind::Unavailable, format!("the server did not answer within {seconds} s"))
+        }
+    }
+}
+
+/// Reads the end of a stream after its answer, so that the connection is not closed early.
+async fn drain(response: &mut HttpResponse) {
+    let rest = async { while let Ok(Some(_)) = response.body.next().await {} };
+    timeout(DRAIN_TIMEOUT, rest).await.ok(); // the answer is complete anyway
+}
+
+fn model_answer(text: String, last: &Answer, earlier: ModelUsage, turns: u32) -> ModelAnswer {
+    ModelAnswer { text, model: last.model.clone(), usage: last.usage.plus(earlier), turns }
+}
+
+fn stream_failed(fault: StreamFault) -> TryError {
+    match fault {
+        StreamFault::Reported(details) => {
+            TryError::Trouble(Trouble::Reported, format!("the server reported an error: {details}"))
+        }
+        StreamFault::CutOff => {
+            let message = "the stream of the answer ended before the answer";
+            TryError::Trouble(Trouble::CutOff, message.to_owned())
+        }
+        StreamFault::Final(failure) => TryError::Final(failure),
+    }
+}
+
+/// Returns the error for a request without a response of the server. The broker's own responses are
+/// such errors.
+fn fetch_failed(error: FetchError) -> TryError {
+    let message = error.to_string();
+    match error {
+        FetchError::Refused { code, status, retry_after, .. } => {
+            let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds.into()));
+            let trouble = Trouble::Status { status, retry_after };
+            match code.as_str() {
+                _ if retry_after.is_some() || status >= 500 => TryError::Trouble(trouble, message),
+                "spent" | "uncountable" => TryError::Final(failure(Kind::OverBudget, message)),
+                // Not the key is wrong, but a rule is missing.
+                _ => TryError::Final(failure(Kind::CannotStart, message)),
+            }
+        }
+        FetchError::Broken { .. } => TryError::Trouble(Trouble::Disconnected, message),
+        FetchError::Scheme(_)
+        | FetchError::Credentials(_)
+        | FetchError::Unreachable { .. }
+        | FetchError::Redirected(_)
+        | FetchError::TooManyRedirects
+        | FetchError::BadRedirect(_)
+        | FetchError::BodyIsGone => TryError::Final(failure(Kind::CannotStart, message)),
+    }
+}
+
+fn headers(job: &ModelJob, env: &[(String, String)]) -> Result<HeaderMap, ModelFailure> {
+    let key = match &job.key_variable {
+        None => None,
+        Some(variable) => {
+            let found = env.iter().find(|(name, _)| name == variable);
+            let (_, value) = found.ok_or_else(|| {
+                let message = format!("the box has no variable `{variable}` with the key");
+                failure(Kind::BadKey, message)
+            })?;
+            Some(value.as_str())
+        }
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in request::headers(job.protocol, key) {
+        let value = HeaderValue::from_str(&value).map_err(|_| {
+            failure(Kind::BadKey, "the key has characters that a header cannot have")
+        })?;
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    Ok(headers)
+}
+
+/// Reads all inputs, of which files can be missing or not be text.
+fn read_inputs(job: &ModelJob, max: u64) -> Result<Vec<Input>, ModelFailure> {
+    let mut left = max;
+    let mut inputs = Vec::new();
+    for input in &job.inputs {
+        let name = &input.name;
+        let content = match &input.source {
+            InputSource::Text(text) => text.clone(),
+            InputSource::File(path) => read_file(path, left).map_err(|error| {
+                failure(Kind::CannotStart, format!("cannot read the input `{name}`: {error}"))
+            })?,
+        };
+        left = left.checked_sub(content.len() as u64).ok_or_else(|| {
+            failure(Kind::TooLong, format!("the inputs are longer than {max} bytes"))
+        })?;
+        inputs.push((name.clone(), content));
+    }
+    Ok(inputs)
+}
+
+/// Reads a file, and one byte more than `max` if it is longer.
+fn read_file(path: &str, max: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        // The text is too long anyway, and may end within a character.
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("the file is not text in UTF-8"))
+}
+
+/// Returns a random number.
+fn jitter() -> u16 {
+    let mut bytes = [0; 2];
+    getrandom::fill(&mut bytes).ok(); // a fixed number is enough
+    u16::from_ne_bytes(bytes)
+}
