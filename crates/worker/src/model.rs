@@ -21,6 +21,9 @@ use serde_json::value::RawValue;
 
 pub use client::ask;
 
+/// The maximum size of the JSON of an answer in bytes: a frame without the rest of its message.
+const MAX_RESULT: usize = belljar_wire::MAX_FRAME - 1024;
+
 /// The bounds of one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -64,7 +67,15 @@ impl Default for Limits {
 pub fn result(answer: Result<ModelAnswer, ModelFailure>) -> ProgramResult {
     let value = answer.and_then(|answer| {
         let json = serde_json::to_string(&answer).and_then(RawValue::from_string);
-        json.map_err(|error| failure(Kind::Invalid, format!("cannot encode the answer: {error}")))
+        let json = json.map_err(|error| {
+            failure(Kind::Invalid, format!("cannot encode the answer: {error}"))
+        })?;
+        // An answer within its limit can be several times longer as JSON.
+        if json.get().len() > MAX_RESULT {
+            let message = format!("the answer is longer than {MAX_RESULT} bytes as JSON");
+            return Err(failure(Kind::TooLong, message));
+        }
+        Ok(json)
     });
     match value {
         Ok(value) => ProgramResult { value: Some(value), trouble: None },
@@ -84,4 +95,27 @@ fn failure(kind: Kind, message: impl Into<String>) -> ModelFailure {
 fn excerpt(text: &str) -> String {
     const MAX: usize = 500;
     text.trim().chars().take(MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_of_an_answer_fits_in_a_frame_or_is_a_named_failure() {
+        let answer = |text: String| {
+            let usage = belljar_wire::ModelUsage::default();
+            Ok(ModelAnswer { text, model: None, usage, turns: 1 })
+        };
+        let done = result(answer("hello".to_owned()));
+        let value: ModelAnswer = serde_json::from_str(done.value.unwrap().get()).unwrap();
+        assert_eq!((value.text.as_str(), done.trouble), ("hello", None));
+        // Six bytes of JSON for each byte.
+        for (length, is_too_long) in [(MAX_RESULT / 6 - 100, false), (MAX_RESULT / 6, true)] {
+            let done = result(answer("\u{1}".repeat(length)));
+            let kind = done.trouble.as_ref().map(|error| error.name.as_str());
+            assert_eq!(kind, is_too_long.then_some("too_long"));
+            belljar_wire::encode(&belljar_wire::FromWorker::Done(done)).unwrap();
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod engine {
     mod console;
     mod errors;
     mod files;
+    mod model;
     mod modules;
     mod node;
     mod others;

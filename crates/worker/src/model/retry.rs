@@ -170,4 +170,29 @@ mod tests {
             assert_eq!(retry_after(value, now), expected, "{value}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_header_never_panics(value in ".*") {
+            retry_after(&value, Timestamp::MIN).and(retry_after(&value, Timestamp::MAX));
+        }
+
+        #[test]
+        fn waiting_times_are_bounded(
+            status in 0..1000_u16,
+            seconds in proptest::option::of(proptest::num::u64::ANY),
+            tries in proptest::num::u32::ANY,
+            jitter in proptest::num::u16::ANY,
+        ) {
+            let limits = Limits { tries: u32::MAX, ..Limits::default() };
+            let retry_after = seconds.map(Duration::from_secs);
+            let next = Trouble::Status { status, retry_after }.next(tries, jitter, &limits);
+            if let Next::RetryAfter(wait) = next {
+                let least = seconds.map_or(Duration::from_millis(500), Duration::from_secs);
+                proptest::prop_assert!(wait >= least.min(limits.max_retry_after), "{:?}", wait);
+                let most = seconds.map_or(limits.max_wait, |_| limits.max_retry_after);
+                proptest::prop_assert!(wait <= most, "{:?}", wait);
+            }
+        }
+    }
 }
