@@ -315,7 +315,10 @@ pub fn needs_attention(
         opened => opened?,
     };
     let mut unsettled = reader.unsettled(None)?;
-    unsettled.retain(|row| row.run.is_none_or(|run| !is_running(run)));
+    // An open run of a plan is an intent of the driver, which continues it.
+    let layout = state.store().layout();
+    let is_open = |run| is_running(run) || layout.plan(run).exists();
+    unsettled.retain(|row| row.run.is_none_or(|run| !is_open(run)));
     Ok(unsettled)
 }
 

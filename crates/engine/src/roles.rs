@@ -1,4 +1,4 @@
-//! The roles of the processes that the engine starts: broker, screen and supervisor.
+//! The roles of the processes that the engine starts: broker, screen, supervisor and driver.
 //!
 //! The engine starts the embedding program itself, with the name of a role as `argv[0]`. The `main` of
 //! the embedding program first calls [`Role::parse`] with `argv[0]`, and [`Role::run`] if it is a role.
@@ -15,6 +15,7 @@ use crate::host::HostEnv;
 use crate::logging::RUN_VARIABLE;
 use crate::network::broker;
 use crate::notice::Observer;
+use crate::runs::driver;
 use crate::{screen, supervisor};
 
 /// The role of a process that the engine starts.
@@ -23,6 +24,8 @@ pub enum Role {
     Broker,
     Screen,
     Supervisor,
+    /// The process that carries out the runs of plans.
+    Driver,
 }
 
 impl Role {
@@ -32,16 +35,18 @@ impl Role {
             (broker::ROLE, Self::Broker),
             (screen::ROLE, Self::Screen),
             (supervisor::ROLE, Self::Supervisor),
+            (driver::ROLE, Self::Driver),
         ];
         all.into_iter().find(|(name, _)| argv0 == *name).map(|(_, role)| role)
     }
 
-    /// Returns the name of the role: `broker`, `screen` or `supervisor`.
+    /// Returns the name of the role: `broker`, `screen`, `supervisor` or `driver`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Broker => "broker",
             Self::Screen => "screen",
             Self::Supervisor => "supervisor",
+            Self::Driver => "driver",
         }
     }
 
@@ -72,6 +77,7 @@ impl Role {
             Self::Broker => error_span!("broker", run),
             Self::Screen => error_span!("screen", run),
             Self::Supervisor => error_span!("supervisor", "box" = Empty),
+            Self::Driver => error_span!("driver"),
         }
     }
 
@@ -85,6 +91,7 @@ impl Role {
             Self::Broker => broker::role::main(clock),
             Self::Screen => screen::role::main(),
             Self::Supervisor => supervisor::role::main(host, clock, observer),
+            Self::Driver => driver::main(host, clock, observer),
         }
     }
 }

@@ -266,7 +266,30 @@ pub(crate) fn resolve(
     let file = on.config_file.as_deref().or(state.config_file());
     let (config, sources) = config::load_from(state.host(), file, workspace)?;
     let named = config::template(&config, &on.template)?;
-    let permissions = config.permissions(&on.template);
+    let overrides = on.overrides.clone();
+    complete(state, (config, sources), (named, &on.template, overrides), workspace, current_dir)
+}
+
+/// Loads the configuration for a template that was fixed earlier.
+pub(crate) fn resolve_fixed(
+    state: &Scoped,
+    template: &Template,
+    workspace: Option<&Path>,
+    current_dir: &Path,
+) -> Result<Resolved, EngineError> {
+    let loaded = state.load_config(workspace)?;
+    let fixed = (template.clone(), template.name.as_str(), Overrides::default());
+    complete(state, loaded, fixed, workspace, current_dir)
+}
+
+fn complete(
+    state: &Scoped,
+    (config, sources): (Config, Vec<Source>),
+    (named, name, overrides): (Template, &str, Overrides),
+    workspace: Option<&Path>,
+    current_dir: &Path,
+) -> Result<Resolved, EngineError> {
+    let permissions = config.permissions(name);
     let outfit = agents::outfit(&OutfitRequest {
         agent: None,
         permissions: &permissions,
@@ -277,7 +300,6 @@ pub(crate) fn resolve(
     })?;
     // Only the denied hosts of the outfit apply here. Its other permissions are for agents in named boxes.
     let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };
-    let overrides = on.overrides.clone();
     let template = named.with(deny).and_then(|it| it.with(overrides)).kind(ErrorKind::Invalid)?;
     let template = template.anchored(current_dir, state.host().user_home().as_deref());
     policy::refuse_own_program(state.host(), &template, workspace)?;

@@ -12,16 +12,26 @@
 //!
 //! [`host`] carries out one attempt of a task in a process that survives the driver. [`evidence`] tells
 //! whether a lost attempt can have had an effect, and [`fence`] lets only one driver work.
+//!
+//! [`submit`] stores the files of a run ([`files`]) and records that its plan is accepted. [`driver`] is
+//! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts, and
+//! [`view`] shows runs.
 
 pub mod budget;
+pub mod control;
+pub mod driver;
 pub mod evidence;
+mod executors;
 pub mod facts;
 pub mod fence;
+pub mod files;
 pub mod gate;
 pub mod graph;
 pub mod host;
 pub mod machine;
 pub mod plans;
+pub mod submit;
+pub mod view;
 
 #[cfg(test)]
 mod tests;

@@ -41,8 +41,8 @@ mod worker_reader;
 use std::io;
 use std::os::fd::OwnedFd;
 
-pub(crate) use client::connect as connect_socket;
 pub use client::{Starting, approvals, ask, call, spawn, start};
+pub(crate) use client::{connect as connect_socket, spawn_driver};
 pub use connection::{encode, receive, receive_descriptors, send};
 pub(crate) use listener::bind as bind_socket;
 

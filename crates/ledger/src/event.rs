@@ -81,7 +81,7 @@ macro_rules! events {
 }
 
 events! {
-    /// A run was requested. An intent: `run.ended` or `run.failed` is its outcome.
+    /// A run was requested. An intent: `run.ended`, `run.failed` or `plan.ended` is its outcome.
     RunCreated "run.created" {
         name: Option<String>,
         template: String,
@@ -99,7 +99,7 @@ events! {
         environment: Vec<String>,
         /// The resource limits of the box, each as `name=value`.
         limits: Vec<String>,
-        /// The purpose of the box: `run`, `call`, `box`, `tool-server`, `clone-reader` or `task`.
+        /// The purpose of the box: `run`, `call`, `box`, `tool-server`, `clone-reader`, `task` or `plan`.
         purpose: Option<String>,
         /// The caller that requested the run, as `user:1000`.
         principal: Option<String>,
@@ -500,7 +500,7 @@ pub fn opens(kind: &str, verdict: Option<&str>) -> bool {
 /// Returns whether an event of kind `outcome` is an outcome of an event of kind `intent`.
 pub fn closes(outcome: &str, intent: &str) -> bool {
     match outcome {
-        "run.ended" | "run.failed" => intent == "run.created",
+        "run.ended" | "run.failed" | "plan.ended" => intent == "run.created",
         "workspace.applied" => intent == "workspace.applying",
         "request.finished" => intent == "request.decided",
         "attention.settled" => true,

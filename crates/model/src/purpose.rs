@@ -21,21 +21,30 @@ pub enum Purpose {
     CloneReader,
     /// The box of one attempt of a plan's task.
     Task,
+    /// The run of a plan. Its tasks have their own boxes.
+    Plan,
 }
 
 /// The reason why a text is not the name of a purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown purpose of a box; write run, call, box, tool-server, clone-reader or task")]
+#[error("unknown purpose of a box; write run, call, box, tool-server, clone-reader, task or plan")]
 pub struct PurposeError;
 
 impl Purpose {
-    pub const ALL: [Self; 6] =
-        [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader, Self::Task];
+    pub const ALL: [Self; 7] = [
+        Self::Run,
+        Self::Call,
+        Self::Box,
+        Self::ToolServer,
+        Self::CloneReader,
+        Self::Task,
+        Self::Plan,
+    ];
 
     /// Returns whether a user starts boxes of this purpose. Belljar itself starts the others.
     pub const fn is_started_by_user(self) -> bool {
         match self {
-            Self::Run | Self::Call | Self::Box => true,
+            Self::Run | Self::Call | Self::Box | Self::Plan => true,
             Self::ToolServer | Self::CloneReader | Self::Task => false,
         }
     }
@@ -49,6 +58,7 @@ impl Purpose {
             Self::ToolServer => "tool-server",
             Self::CloneReader => "clone-reader",
             Self::Task => "task",
+            Self::Plan => "plan",
         }
     }
 }
@@ -75,7 +85,7 @@ mod tests {
 
     #[test]
     fn every_purpose_has_its_name_as_its_json_text() {
-        let names = ["run", "call", "box", "tool-server", "clone-reader", "task"];
+        let names = ["run", "call", "box", "tool-server", "clone-reader", "task", "plan"];
         assert_eq!(Purpose::ALL.map(Purpose::name), names);
         for purpose in Purpose::ALL {
             let text = serde_json::to_string(&purpose).unwrap();

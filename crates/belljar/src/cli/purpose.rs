@@ -19,6 +19,8 @@ pub(crate) enum PurposeChoice {
     CloneReader,
     /// A task of a plan
     Task,
+    /// The run of a plan
+    Plan,
     /// All purposes
     All,
 }
@@ -33,6 +35,7 @@ impl PurposeChoice {
             Self::ToolServer => vec![Purpose::ToolServer],
             Self::CloneReader => vec![Purpose::CloneReader],
             Self::Task => vec![Purpose::Task],
+            Self::Plan => vec![Purpose::Plan],
             Self::All => Purpose::ALL.to_vec(),
         };
         (!choices.is_empty()).then(|| Purposes::of(choices.iter().flat_map(purpose)))

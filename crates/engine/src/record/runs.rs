@@ -152,7 +152,7 @@ fn purpose(created: &RunCreated) -> Option<Purpose> {
 }
 
 fn end(reader: &Reader, run: RunId) -> Result<Option<String>, EngineError> {
-    for kind in ["run.ended", "run.failed"] {
+    for kind in ["run.ended", "run.failed", "plan.ended"] {
         let query = Query {
             run: Some(run),
             kind: Some(kind.to_owned()),
@@ -164,6 +164,7 @@ fn end(reader: &Reader, run: RunId) -> Result<Option<String>, EngineError> {
         let entry = read(reader, row)?;
         return Ok(Some(match Event::read(&entry.kind, &entry.fields) {
             Ok(Event::RunEnded(ended)) => ended.reason,
+            Ok(Event::PlanEnded(ended)) => ended.outcome,
             _ => "failed".to_owned(),
         }));
     }
@@ -180,7 +181,7 @@ mod tests {
             Purpose::ALL.into_iter().filter(|purpose| purposes.include(Some(*purpose))).collect()
         };
         let default = Purposes::default();
-        assert_eq!(shown(&default), [Purpose::Run, Purpose::Call, Purpose::Box]);
+        assert_eq!(shown(&default), [Purpose::Run, Purpose::Call, Purpose::Box, Purpose::Plan]);
         assert_eq!(shown(&Purposes::all()), Purpose::ALL);
         let reader = Purposes::of([Purpose::CloneReader]);
         assert_eq!(shown(&reader), [Purpose::CloneReader]);

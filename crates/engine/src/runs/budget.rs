@@ -60,6 +60,9 @@ pub struct Amounts([u64; UNITS]);
 pub struct Limits([Option<u64>; UNITS]);
 
 impl Amounts {
+    /// Nothing of each unit.
+    pub const NONE: Self = Self([0; UNITS]);
+
     /// Returns the amount of a unit.
     #[expect(clippy::indexing_slicing, reason = "one place for each unit")]
     pub const fn get(&self, unit: Unit) -> u64 {

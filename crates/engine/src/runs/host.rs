@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use belljar_box::Mask;
 use belljar_model::spec::BoxSpec;
-use belljar_model::{RunId, display};
+use belljar_model::{RunId, Template, display};
 
 pub use crate::supervisor::task_run::{
     INPUT_DIR, TaskOutcome, TaskOutput, TaskResult, TaskRunSpec, TaskRunWorkspace, TaskWork,
@@ -327,6 +327,19 @@ pub fn resolve(
     current_dir: &Path,
 ) -> Result<(Rules, Vec<Mask>), EngineError> {
     let resolved = run::resolve(state, on, workspace, current_dir)?;
+    let run::Resolved { template, config, sources, masks } = resolved;
+    let network = NetworkSpec::of(&template, &config, state.host())?;
+    Ok((Rules { template, sources, network, remarks: Vec::new() }, masks))
+}
+
+/// Resolves a template that was fixed when its plan was submitted.
+pub(super) fn resolve_fixed(
+    state: &Scoped,
+    template: &Template,
+    workspace: Option<&Path>,
+    current_dir: &Path,
+) -> Result<(Rules, Vec<Mask>), EngineError> {
+    let resolved = run::resolve_fixed(state, template, workspace, current_dir)?;
     let run::Resolved { template, config, sources, masks } = resolved;
     let network = NetworkSpec::of(&template, &config, state.host())?;
     Ok((Rules { template, sources, network, remarks: Vec::new() }, masks))

@@ -3,6 +3,9 @@
 //! ```text
 //! $BELLJAR_HOME/layout.json        the version of this layout
 //!               runs/<id>/         one directory per run
+//!               plans/<id>/        the files of one run of a plan; see `runs::files`
+//!               plans/keys/        one file per submission key
+//!               plans/socket       wakes the driver of runs; driver.log has its notices
 //!               boxes/<name>/      one directory per named box
 //!               calls/<id>         locked while a call without its own directory runs
 //!               sessions/<id>/     workspaces of MCP sessions
@@ -71,6 +74,22 @@ impl Layout {
 
     pub fn run(&self, id: RunId) -> PathBuf {
         self.runs().join(id.to_string())
+    }
+
+    /// Returns the directory of the runs of plans. It is not `runs/`, because earlier versions remove
+    /// unknown directories there.
+    pub fn plans(&self) -> PathBuf {
+        self.home.join("plans")
+    }
+
+    /// Returns the directory of one run of a plan.
+    pub fn plan(&self, id: RunId) -> PathBuf {
+        self.plans().join(id.to_string())
+    }
+
+    /// Returns the directory of the submission keys.
+    pub fn submission_keys(&self) -> PathBuf {
+        self.plans().join("keys")
     }
 
     /// Returns the file that the driver of runs locks.

@@ -63,6 +63,24 @@ pub fn spawn(
     Ok((child, connection))
 }
 
+/// Starts the driver of runs with the role `role`, which goes on after this process exits. The driver has
+/// the environment of the engine and writes its notices to `log`.
+pub(crate) fn spawn_driver(state: &Scoped, role: &str, log: File) -> io::Result<()> {
+    let (connection, driver_end) = UnixStream::pair()?;
+    let child = Command::new(state.host().role_program())
+        .arg0(role)
+        .env_clear()
+        .envs(&state.host().variables)
+        .env(HOME_VARIABLE, state.engine_home())
+        .current_dir("/")
+        .stdin(OwnedFd::from(driver_end))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()?;
+    tracing::debug!(pid = child.id(), "driver started");
+    connection::send(&connection, &Hello::of_client(state.caller()))
+}
+
 /// Starts the supervisor of a named box. The supervisor keeps running after this process exits.
 pub fn start(state: &Scoped, of: &NamedBox) -> Result<Starting, EngineError> {
     let log = of.dir.join("keeper.log");

@@ -99,7 +99,7 @@ pub struct TaskOutput {
 }
 
 impl TaskOutput {
-    pub(super) fn new(body: &Body, salt: Salt) -> Self {
+    pub(crate) fn new(body: &Body, salt: Salt) -> Self {
         Self { size: body.size(), hash: body.hash(), salt: hex::encode(salt.as_bytes()) }
     }
 

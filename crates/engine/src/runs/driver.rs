@@ -1,0 +1,131 @@
+//! The driver: one process per state directory that carries out all open runs of plans.
+//!
+//! ```text
+//! host ended, timer, request ──▶ decide ──▶ record facts of all runs in one batch ──▶ apply ──▶ commands
+//! ```
+//! One thread does everything. A command such as the start of a host is carried out only after its fact is
+//! on disk. If facts cannot be recorded, the driver drops its state and loads all runs again.
+//!
+//! **Wake-up.** A client first records its run or writes its request, and then connects to the socket of
+//! the driver. If nobody listens, it starts a driver. A driver that has no open run closes its socket
+//! before it looks for open runs for the last time, so no run is left without a driver.
+//!
+//! **Resume.** Open runs are the intents of the ledger without an outcome that have files here. A new
+//! driver folds their facts, adopts the hosts that run, takes the results of hosts that ended, and judges
+//! lost attempts by the ledger.
+
+mod live;
+mod rounds;
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use belljar_ledger::{Event, LedgerPaths, Query, Reader, ReaderError};
+
+use self::rounds::{Driver, Stop};
+use super::fence::DriverLock;
+use crate::clock::Clock;
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::host::HostEnv;
+use crate::notice::Observer;
+use crate::record::reading::{newest, read};
+use crate::scope::{EngineConfig, Scoped};
+use crate::supervisor::{self, protocol::Hello};
+
+/// The name of a driver process. Belljar acts as a driver when `argv[0]` is this name.
+pub const ROLE: &str = "belljar-driver";
+
+/// The maximum time that a new driver waits for a driver that is about to exit.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after a failure that may be temporary, such as a full disk.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Wakes the driver of the state directory, and starts one if none is running.
+pub fn wake(state: &Scoped) -> Result<(), EngineError> {
+    let plans = state.store().layout().plans();
+    if supervisor::connect_socket(&plans).is_ok() {
+        return Ok(());
+    }
+    spawn(state).context("cannot start the driver of runs").map_err(|error| {
+        let error = EngineError::new(ErrorKind::CannotStart, error);
+        error.advise("the run is stored; it goes on with the next start of a driver")
+    })
+}
+
+/// Starts a driver that goes on after this process exits.
+fn spawn(state: &Scoped) -> anyhow::Result<()> {
+    let plans = state.store().layout().plans();
+    DirBuilder::new().recursive(true).mode(0o700).create(&plans)?;
+    let log = File::options().create(true).append(true).open(plans.join("driver.log"))?;
+    supervisor::spawn_driver(state, ROLE, log)?;
+    Ok(())
+}
+
+/// Runs this process as a driver until no run is open. Descriptor 0 is a connection with the caller.
+pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
+    // Signals of the client's terminal must not end the driver.
+    rustix::process::setsid().ok(); // fails only for a process group leader, which has its own session
+    let connection = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
+    let connection = connection.context("cannot use standard input").kind(ErrorKind::Broken)?;
+    let hello: Option<Hello> = supervisor::receive(&UnixStream::from(connection))
+        .context("cannot receive the caller of the driver")
+        .kind(ErrorKind::Broken)?;
+    let caller = hello.and_then(|hello| hello.caller);
+    let caller = caller.ok_or_else(|| invalid("the client of the driver names no caller"))?;
+    let home = host.state_dir()?;
+    let config = EngineConfig { home, config_file: None, host };
+    run(&Scoped::open(config, clock, observer, caller)?)
+}
+
+/// Carries out all open runs. Returns when none is open, or if another driver carries them out.
+pub fn run(state: &Scoped) -> Result<(), EngineError> {
+    let deadline = Instant::now() + HANDOVER_TIMEOUT;
+    let (lock, epoch) = loop {
+        if let Some(acquired) = DriverLock::acquire(state.store(), last_epoch(state)?)? {
+            break acquired;
+        }
+        // The other driver looks for new runs when it is woken.
+        if supervisor::connect_socket(&state.store().layout().plans()).is_ok() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let text = "another driver holds the lock of runs and does not answer";
+            return Err(EngineError::message(ErrorKind::Busy, text));
+        }
+    };
+    loop {
+        match Driver::open(state, epoch).and_then(Driver::drive) {
+            Ok(()) => break,
+            Err(Stop::Replaced) => {
+                tracing::warn!("another driver recorded facts; this driver exits");
+                break;
+            }
+            Err(Stop::Failed(error)) => {
+                state.failed(&anyhow::anyhow!("{error:#}"));
+                std::thread::sleep(RETRY_PAUSE);
+            }
+        }
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Returns the highest recorded number of a driver.
+fn last_epoch(state: &Scoped) -> Result<u64, EngineError> {
+    let reader = match Reader::open(&LedgerPaths::under(state.home())) {
+        Err(ReaderError::None { .. }) => return Ok(0),
+        opened => opened.context("cannot read the ledger").kind(ErrorKind::Broken)?,
+    };
+    let query = Query { kind: Some("driver.opened".to_owned()), ..newest(1) };
+    let rows = reader.events(&query).kind(ErrorKind::Broken)?;
+    let Some(row) = rows.first() else { return Ok(0) };
+    let entry = read(&reader, row)?;
+    match Event::read(&entry.kind, &entry.fields) {
+        Ok(Event::DriverOpened(opened)) => Ok(opened.epoch),
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,184 @@
+//! One open run in the memory of the driver.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use belljar_ledger::{Actor, Digest, Draft, Reader};
+use belljar_model::RunId;
+use belljar_model::caller::TenantId;
+use belljar_model::plan::{Executor, TaskId};
+
+use crate::error::EngineError;
+use crate::runs::budget::{Accounts, Limits, Owner};
+use crate::runs::executors::Context;
+use crate::runs::facts;
+use crate::runs::files::{RunFiles, Submitted};
+use crate::runs::graph::Graph;
+use crate::runs::machine::{
+    Command, Fact, FactKind, Input, InputKind, Moment, RunState, Try, advance,
+};
+use crate::runs::view::Loaded;
+use crate::scope::Scoped;
+
+/// An open run: its state, and the facts and commands of the current round.
+pub(super) struct Live {
+    pub(super) run: RunId,
+    pub(super) files: RunFiles,
+    pub(super) progress: RunState,
+    /// The time of the last fact that was recorded when the run was loaded.
+    pub(super) last_fact: Moment,
+    submitted: Submitted,
+    bound: Digest,
+    graph: Arc<Graph>,
+    created: u64,
+    sequence: u64,
+    /// The box and the start of each attempt that runs.
+    started: BTreeMap<Try, (Option<RunId>, Moment)>,
+    /// Facts that are not recorded yet.
+    facts: Vec<Fact>,
+    /// Commands that wait until the facts are on disk.
+    commands: Vec<Command>,
+    /// Requests that are done when the facts are on disk.
+    pub(super) requests: Vec<PathBuf>,
+}
+
+impl Live {
+    /// Loads a run from the ledger and reserves its leases.
+    pub(super) fn load(
+        state: &Scoped,
+        reader: &Reader,
+        run: RunId,
+        accounts: &mut Accounts,
+    ) -> Result<Self, EngineError> {
+        let loaded = Loaded::read_in(state, reader, run)?;
+        let Loaded { submitted, files, bound, graph, progress, facts, settled, created, sequence } =
+            loaded;
+        let mut live = Self {
+            run,
+            files,
+            progress,
+            last_fact: facts.iter().map(|fact| fact.at).max().unwrap_or_default(),
+            submitted,
+            bound,
+            graph,
+            created,
+            sequence,
+            started: BTreeMap::new(),
+            facts: Vec::new(),
+            commands: Vec::new(),
+            requests: Vec::new(),
+        };
+        let tenant = &state.caller().tenant;
+        accounts.open(Owner::Run(run), Limits::from(live.graph.budget()));
+        for task in live.submitted.plan.tasks() {
+            accounts.open(Owner::Task(run, task.id.clone()), Limits::from(&task.budget));
+        }
+        for fact in &facts {
+            live.note(fact);
+            if let FactKind::TaskStarted { of, lease, .. }
+            | FactKind::BudgetLeased { of, more: lease } = &fact.kind
+            {
+                accounts.restore(&live.owners(tenant, &of.task), lease);
+            }
+        }
+        for (of, settlement) in settled {
+            accounts.settle(&live.owners(tenant, &of.task), &settlement);
+        }
+        Ok(live)
+    }
+
+    /// Returns the accounts that pay for a task.
+    pub(super) fn owners(&self, tenant: &TenantId, task: &TaskId) -> [Owner; 3] {
+        [Owner::Tenant(tenant.clone()), Owner::Run(self.run), Owner::Task(self.run, task.clone())]
+    }
+
+    pub(super) fn context<'a>(&'a self, state: &'a Scoped) -> Context<'a> {
+        Context {
+            state,
+            run: self.run,
+            plan: &self.submitted.plan,
+            graph: &self.graph,
+            bound: self.bound,
+            base: &self.submitted.base,
+            files: &self.files,
+            progress: &self.progress,
+        }
+    }
+
+    /// Returns whether a task runs in a box.
+    pub(super) fn has_box(&self, task: &TaskId) -> bool {
+        self.submitted.plan.task(task).is_some_and(belljar_model::plan::Task::has_box)
+    }
+
+    /// Returns the budget of a task.
+    pub(super) fn cap(&self, task: &TaskId) -> Limits {
+        self.graph.task_budget(task).map(Limits::from).unwrap_or_default()
+    }
+
+    /// Returns the time at which the stub of an attempt ends.
+    pub(super) fn stub_end(&self, of: &Try) -> Moment {
+        let started = self.started.get(of).map_or(Moment::default(), |(_, at)| *at);
+        match self.submitted.plan.task(&of.task).map(|task| &task.executor) {
+            Some(Executor::Stub { delay, .. }) => {
+                started.after(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
+            }
+            _ => started,
+        }
+    }
+
+    /// Returns the box of an attempt that runs.
+    pub(super) fn box_of(&self, of: &Try) -> Option<RunId> {
+        self.started.get(of)?.0
+    }
+
+    /// Decides and applies an input with its consequences. Returns the new facts.
+    pub(super) fn give(&mut self, at: Moment, random: u32, kind: InputKind) -> &[Fact] {
+        let (facts, commands) = advance(&mut self.progress, &Input { at, random, kind });
+        facts.iter().for_each(|fact| self.note(fact));
+        let first = self.facts.len();
+        self.facts.extend(facts);
+        self.commands.extend(commands);
+        self.facts.get(first..).unwrap_or_default()
+    }
+
+    fn note(&mut self, fact: &Fact) {
+        if let FactKind::TaskStarted { of, box_run, .. } = &fact.kind {
+            self.started.insert(of.clone(), (*box_run, fact.at));
+        }
+        if let FactKind::TaskEnded { of, .. } | FactKind::TaskLost { of, .. } = &fact.kind {
+            self.started.remove(of);
+        }
+    }
+
+    /// Adds commands that do not follow from a fact.
+    pub(super) fn repeat(&mut self, commands: Vec<Command>) {
+        self.commands.extend(commands);
+    }
+
+    /// Takes the commands that need no fact on disk: changes of the accounts.
+    pub(super) fn settlements(&mut self) -> Vec<Command> {
+        let is_settlement = |command: &mut Command| matches!(command, Command::Settle(..));
+        self.commands.extract_if(.., is_settlement).collect()
+    }
+
+    /// Returns the events of the facts that are not recorded yet.
+    pub(super) fn drafts(&self) -> Vec<Draft> {
+        let mut drafts: Vec<Draft> = Vec::with_capacity(self.facts.len());
+        for fact in &self.facts {
+            let draft = Draft::new(facts::event(fact)).of_run(self.run).by(Actor::Driver);
+            let is_end = matches!(fact.kind, FactKind::PlanEnded { .. });
+            let draft = draft.because_of_index(is_end.then_some(self.created));
+            drafts.push(if drafts.is_empty() { draft.after(self.sequence) } else { draft });
+        }
+        drafts
+    }
+
+    /// Notes that all facts are on disk. Returns the commands that can be carried out now.
+    pub(super) fn recorded(&mut self) -> Vec<Command> {
+        let count = u64::try_from(self.facts.len()).unwrap_or(u64::MAX);
+        self.sequence = self.sequence.saturating_add(count);
+        self.facts.clear();
+        std::mem::take(&mut self.commands)
+    }
+}

@@ -1,0 +1,301 @@
+//! Translates tasks to the work of hosts, and the results of hosts to ends of attempts.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belljar_ledger::{Digest, LedgerPaths, Reader, ReaderError};
+use belljar_model::RunId;
+use belljar_model::plan::{CheckedPlan, Executor, ForEach, OutputKind, Source, Task};
+use serde_json::Value as Json;
+
+use super::budget::{Amounts, Limits, Unit};
+use super::evidence;
+use super::files::RunFiles;
+use super::graph::{Graph, Selections};
+use super::host::{
+    self, InputFile, TaskInputs, TaskOutcome, TaskOutput, TaskResult, TaskRunSpec,
+    TaskRunWorkspace, TaskWork,
+};
+use super::machine::{End, Evidence, FailReason, InputKind, Output, RunState, TaskRef, Try};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::scope::Scoped;
+
+/// The number of lines of a failed program that its reason contains.
+const REASON_LINES: usize = 3;
+
+/// A run with everything that its tasks need.
+pub(super) struct Context<'a> {
+    pub(super) state: &'a Scoped,
+    pub(super) run: RunId,
+    pub(super) plan: &'a CheckedPlan,
+    pub(super) graph: &'a Graph,
+    /// The digest that binds the files of the submission.
+    pub(super) bound: Digest,
+    pub(super) base: &'a PathBuf,
+    pub(super) files: &'a RunFiles,
+    pub(super) progress: &'a RunState,
+}
+
+impl Context<'_> {
+    /// Returns the inputs of a task, or `None` if one of them is missing or was changed.
+    pub(super) fn inputs(&self, of: &TaskRef) -> Option<TaskInputs> {
+        let task = self.plan.task(&of.task)?;
+        let mut inputs = TaskInputs::default();
+        for edge in &task.data {
+            match &edge.from {
+                Source::Input(name) => inputs.files.push(InputFile {
+                    name: format!("input.{name}"),
+                    content: self.files.input(self.bound, name)?,
+                    labels: self
+                        .plan
+                        .inputs()
+                        .get(name)?
+                        .labels
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect(),
+                }),
+                Source::Task(id) => {
+                    for of in self.instances(id) {
+                        let Some(output) = self.progress.output(&of) else { continue };
+                        inputs.files.push(InputFile {
+                            name: of.to_string(),
+                            content: self.files.checked_output(&of, output.digest)?,
+                            labels: output.labels.iter().map(ToString::to_string).collect(),
+                        });
+                    }
+                }
+            }
+        }
+        inputs.item = match of.item {
+            Some(item) => Some(self.item(task, item)?),
+            None => None,
+        };
+        Some(inputs)
+    }
+
+    fn instances(&self, task: &belljar_model::plan::TaskId) -> Vec<TaskRef> {
+        let single = TaskRef { task: task.clone(), item: None };
+        if self.plan.task(task).is_none_or(|task| task.for_each.is_none()) {
+            return vec![single];
+        }
+        let count = self.progress.instances(task).unwrap_or(0);
+        (0..count).map(|item| TaskRef { item: Some(item), ..single.clone() }).collect()
+    }
+
+    /// Returns the JSON text of an item.
+    fn item(&self, task: &Task, item: u32) -> Option<String> {
+        let item = usize::try_from(item).ok()?;
+        match task.for_each.as_ref()? {
+            ForEach::Values(values) => values.get(item).map(Json::to_string),
+            ForEach::Output { of, at, .. } => {
+                let of = TaskRef { task: of.clone(), item: None };
+                let bound = self.progress.output(&of)?.digest;
+                let text = fs::read(self.files.checked_output(&of, bound)?).ok()?;
+                let list: Json = serde_json::from_slice(&text).ok()?;
+                list.pointer(at)?.get(item).map(Json::to_string)
+            }
+        }
+    }
+
+    /// Returns the work of a host for one attempt of a task with a box.
+    pub(super) fn spec(
+        &self,
+        of: &Try,
+        box_run: RunId,
+        lease: &Limits,
+    ) -> Result<TaskRunSpec, EngineError> {
+        let missing = || invalid(format!("the plan has no box for the task {}", of.instance()));
+        let position = self.plan.index(&of.task).ok_or_else(missing)?;
+        let task = self.plan.tasks().get(position).ok_or_else(missing)?;
+        let template = self.plan.box_template(position).ok_or_else(missing)?;
+        let Executor::Command { argv, workspace } = &task.executor else { return Err(missing()) };
+        let workspace = match workspace {
+            None => TaskRunWorkspace::None,
+            Some(at) if at.overlay => TaskRunWorkspace::Overlay(self.base.join(&at.directory)),
+            Some(at) => TaskRunWorkspace::ReadOnly(self.base.join(&at.directory)),
+        };
+        let (mut rules, masks) =
+            host::resolve_fixed(self.state, template, workspace.path(), self.base)?;
+        if let Some(seconds) = lease.get(Unit::Seconds).map(Duration::from_secs) {
+            let timeout = &mut rules.template.limits.timeout;
+            *timeout = Some(timeout.map_or(seconds, |timeout| timeout.min(seconds)));
+        }
+        let inputs = self.inputs(&of.instance());
+        let inputs = inputs.ok_or_else(|| invalid("an input of the task is missing"))?;
+        let dir = self.files.work(box_run);
+        let stdin = inputs.write(&dir).kind(ErrorKind::CannotStart)?;
+        Ok(TaskRunSpec {
+            run: box_run,
+            plan_run: self.run,
+            task: of.instance().to_string(),
+            attempt: of.attempt,
+            idempotency_key: format!("{}/{}", self.run, of.instance()),
+            rules,
+            masks,
+            work: TaskWork::Command(argv.clone()),
+            workspace,
+            inputs: Some(dir),
+            stdin: Some(stdin),
+            max_output: task.output.max.as_u64(),
+        })
+    }
+
+    /// Returns the end of an attempt whose host has ended.
+    pub(super) fn ended(&self, of: &Try, box_run: RunId) -> Result<InputKind, EngineError> {
+        let result = match host::result(self.state, box_run) {
+            // A file that cannot be read shows nothing, so the ledger decides.
+            Err(error) if error.kind() == ErrorKind::Damaged => None,
+            result => result?,
+        };
+        let Some(result) = result else {
+            return Ok(InputKind::Lost(of.clone(), lost(self.state, box_run)?));
+        };
+        let usage = Some(usage(&result));
+        let reason = match &result.outcome {
+            TaskOutcome::Exited { status: 0 } => {
+                let end = self.taken(of, box_run, result.output.as_ref())?;
+                return Ok(InputKind::Ended(of.clone(), end, usage));
+            }
+            // The program may have run, so the ledger decides.
+            TaskOutcome::Failed { .. } => {
+                return Ok(InputKind::Lost(of.clone(), lost(self.state, box_run)?));
+            }
+            TaskOutcome::Exited { .. } => FailReason::Exit,
+            TaskOutcome::Signaled { .. } | TaskOutcome::Killed => FailReason::Signal,
+            TaskOutcome::Timeout => FailReason::Timeout,
+            TaskOutcome::Limit { .. } => FailReason::Limit,
+            TaskOutcome::TooLarge => FailReason::TooLarge,
+            TaskOutcome::Threw { .. } => FailReason::Throw,
+            TaskOutcome::CannotStart { .. } => FailReason::CannotStart,
+        };
+        let text = self.reason(&result.outcome, box_run);
+        Ok(InputKind::Ended(of.clone(), End::Failed { reason, text }, usage))
+    }
+
+    /// Describes a failure, with the last lines of the program.
+    fn reason(&self, outcome: &TaskOutcome, box_run: RunId) -> String {
+        let what = match outcome {
+            TaskOutcome::Exited { status } => format!("exit status {status}"),
+            TaskOutcome::Signaled { signal } => format!("killed by signal {signal}"),
+            TaskOutcome::Killed => "the box was killed".to_owned(),
+            TaskOutcome::Timeout => "the time limit was exceeded".to_owned(),
+            TaskOutcome::Limit { limit } => limit.sentence().to_owned(),
+            TaskOutcome::TooLarge => "the output is larger than its limit".to_owned(),
+            TaskOutcome::Threw { error }
+            | TaskOutcome::CannotStart { error }
+            | TaskOutcome::Failed { error } => error.clone(),
+        };
+        let lines = host::tail(self.state, box_run, REASON_LINES);
+        if lines.is_empty() { what } else { format!("{what}: {}", lines.join("\n")) }
+    }
+
+    /// Takes the output of a program that ended well.
+    fn taken(
+        &self,
+        of: &Try,
+        box_run: RunId,
+        stored: Option<&TaskOutput>,
+    ) -> Result<End, EngineError> {
+        let Some(stored) = stored else { return Ok(failed("the output is missing")) };
+        match self.files.take_output(self.state, box_run, &of.instance(), stored) {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                return Ok(failed(format!("{error:#}")));
+            }
+            taken => taken?,
+        }
+        self.output(&of.instance(), stored)
+    }
+
+    /// Returns the end of an attempt whose output is at its place in the run.
+    fn output(&self, of: &TaskRef, stored: &TaskOutput) -> Result<End, EngineError> {
+        let kind = self.plan.task(&of.task).map_or(OutputKind::Bytes, |task| task.output.kind);
+        let selections = match kind {
+            OutputKind::Bytes | OutputKind::Branch => Selections::default(),
+            OutputKind::Text | OutputKind::Json | OutputKind::Choice => {
+                let content = fs::read(self.files.output(of)).kind(ErrorKind::Broken)?;
+                let Ok(text) = String::from_utf8(content) else {
+                    return Ok(failed("the output is not UTF-8 text"));
+                };
+                match kind {
+                    OutputKind::Json => match serde_json::from_str(&text) {
+                        Ok(value) => self.graph.select(&of.task, &value),
+                        Err(error) => {
+                            return Ok(failed(format!("the output is not JSON: {error}")));
+                        }
+                    },
+                    OutputKind::Choice if !self.is_choice(of, text.trim()) => {
+                        return Ok(failed("the output is not the id of an input of the task"));
+                    }
+                    OutputKind::Choice
+                    | OutputKind::Text
+                    | OutputKind::Bytes
+                    | OutputKind::Branch => Selections::default(),
+                }
+            }
+        };
+        let (digest, size) = (stored.hash(), stored.size());
+        Ok(End::Done(Output { digest, size, labels: Default::default(), selections }))
+    }
+
+    fn is_choice(&self, of: &TaskRef, text: &str) -> bool {
+        let inputs = self.inputs(of).unwrap_or_default();
+        inputs.files.iter().any(|input| input.name == text)
+    }
+
+    /// Returns the end of a stub, and stores its output.
+    pub(super) fn stub(&self, of: &Try) -> Result<InputKind, EngineError> {
+        let usage = Some(Amounts::default());
+        let end = match self.plan.task(&of.task).map(|task| (&task.executor, &task.output)) {
+            Some((Executor::Stub { fail: Some(text), .. }, _)) => {
+                End::Failed { reason: FailReason::Stub, text: text.clone() }
+            }
+            Some((Executor::Stub { output, .. }, spec)) => {
+                let content = match (spec.kind, output) {
+                    (OutputKind::Json, value) => value.to_string(),
+                    (_, Json::String(text)) => text.clone(),
+                    (_, value) => value.to_string(),
+                };
+                if content.len() as u64 > spec.max.as_u64() {
+                    let text = "the output is larger than its limit".to_owned();
+                    End::Failed { reason: FailReason::TooLarge, text }
+                } else {
+                    let stored = self.files.store_output(&of.instance(), content.as_bytes());
+                    self.output(&of.instance(), &stored.kind(ErrorKind::Broken)?)?
+                }
+            }
+            _ => End::Failed { reason: FailReason::CannotStart, text: "not a stub".to_owned() },
+        };
+        Ok(InputKind::Ended(of.clone(), end, usage))
+    }
+}
+
+fn failed(text: impl Into<String>) -> End {
+    End::Failed { reason: FailReason::Invalid, text: text.into() }
+}
+
+/// Returns what the ledger shows about an attempt without a result.
+pub(super) fn lost(state: &Scoped, box_run: RunId) -> Result<Evidence, EngineError> {
+    let reader = match Reader::open(&LedgerPaths::under(state.home())) {
+        Err(ReaderError::None { .. }) => return Ok(Evidence::NotStarted),
+        opened => opened.kind(ErrorKind::Broken)?,
+    };
+    if reader.find(box_run, 0).kind(ErrorKind::Broken)?.is_none() {
+        return Ok(Evidence::NotStarted);
+    }
+    Ok(match evidence::of_run(state, box_run, &[])? {
+        evidence::Evidence::NoEffect => Evidence::NoEffect,
+        evidence::Evidence::MaybeEffect { .. } => Evidence::MayHaveEffect,
+    })
+}
+
+fn usage(result: &TaskResult) -> Amounts {
+    let network = &result.usage;
+    Amounts::default()
+        .with(Unit::Calls, network.requests)
+        .with(Unit::Tokens, network.tokens)
+        .with(Unit::Money, network.money.0)
+        .with(Unit::Seconds, result.wall_micros.div_ceil(1_000_000))
+        .with(Unit::Bytes, network.sent_bytes.saturating_add(network.received_bytes))
+}

@@ -1,0 +1,220 @@
+//! Submits plans: stores the files of a run, records that the plan is accepted, and wakes the driver.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use belljar_ledger::{Actor, Body, Digest, Draft, LedgerPaths, Reader, ReaderError, RunCreated};
+use belljar_model::plan::{CheckedPlan, Executor, RunBudget, Task};
+use belljar_model::{Mode, Net, Purpose, RunId};
+
+use super::driver;
+use super::facts;
+use super::files::RunFiles;
+use super::machine::{Fact, FactKind, Moment};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::record;
+use crate::scope::Scoped;
+use crate::store::durable;
+use crate::store::lock::{self, Rank};
+
+/// The maximum time that a submission waits for another submission.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum length of a submission key in bytes.
+const MAX_KEY: usize = 256;
+
+/// A text by which a repeated submission is recognised. Only the first submission with a key starts a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmitKey(String);
+
+impl SubmitKey {
+    /// Returns the key, or an error if it is empty or longer than 256 bytes.
+    pub fn new(text: impl Into<String>) -> Result<Self, EngineError> {
+        let text = text.into();
+        if text.is_empty() || text.len() > MAX_KEY {
+            return Err(invalid(format!("a submission key has 1 to {MAX_KEY} bytes")));
+        }
+        Ok(Self(text))
+    }
+
+    fn file_name(&self) -> String {
+        Digest::of(&[b"belljar submission key 1\0", self.0.as_bytes()]).to_string()
+    }
+}
+
+/// Submits a plan. The run continues after this process exits.
+///
+/// Relative paths of the plan refer to `base`, an absolute directory. Its files are read once, now.
+pub fn submit(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+    key: Option<&SubmitKey>,
+) -> Result<RunId, EngineError> {
+    supported(plan)?;
+    let run = accept(state, plan, base, key)?;
+    driver::wake(state)?;
+    Ok(run)
+}
+
+/// Stores and records a run without waking the driver.
+fn accept(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+    key: Option<&SubmitKey>,
+) -> Result<RunId, EngineError> {
+    let layout = state.store().layout();
+    let keys = layout.submission_keys();
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&keys)
+        .map_err(|error| durable::with_disk_full_hint(error, &keys))
+        .with_context(|| format!("cannot create {}", keys.display()))
+        .kind(ErrorKind::Broken)?;
+    let text = plan.canonical();
+    let content = Digest::of(&[b"belljar submitted plan 1\0", text.as_bytes()]);
+    let _guard = match key {
+        None => None,
+        Some(key) => {
+            let guard = lock::acquire(&keys.join("lock"), Rank::Directory, LOCK_TIMEOUT);
+            let guard = guard.context("cannot lock the submission keys").kind(ErrorKind::Broken)?;
+            let busy = || {
+                EngineError::message(ErrorKind::Busy, "another submission with a key is running")
+            };
+            let guard = guard.ok_or_else(busy)?;
+            if let Some(run) = submitted(state, key, content)? {
+                return Ok(run);
+            }
+            Some(guard)
+        }
+    };
+    let run = state.new_id()?.0;
+    let files = RunFiles::of(layout, run);
+    let bound = files.create(plan, base)?;
+    if let Some(key) = key {
+        durable::write(&keys, &key.file_name(), format!("{run} {content}\n").as_bytes())
+            .context("cannot store the submission key")
+            .kind(ErrorKind::Broken)?;
+    }
+    let policy = policy(plan);
+    let accepted = Fact {
+        at: Moment(state.clock().millis()),
+        kind: FactKind::PlanAccepted { plan: bound, policy },
+    };
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
+    let drafts = [
+        Draft::new(created(state, plan, policy, &text)?),
+        Draft::new(facts::event(&accepted)).by(Actor::Driver),
+    ];
+    let drafts = drafts.map(|draft| draft.of_run(run)).to_vec();
+    ledger.record_all(drafts).context("cannot record the plan").map_err(|error| {
+        fs::remove_dir_all(layout.plan(run)).ok(); // the ledger does not name the run
+        EngineError::new(ErrorKind::Unrecorded, error)
+    })?;
+    tracing::info!(%run, tasks = plan.tasks().len(), "plan is accepted");
+    Ok(run)
+}
+
+/// Returns the run of an earlier submission with this key, if it was recorded.
+fn submitted(
+    state: &Scoped,
+    key: &SubmitKey,
+    content: Digest,
+) -> Result<Option<RunId>, EngineError> {
+    let file = state.store().layout().submission_keys().join(key.file_name());
+    let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
+    let Some((run, stored)) = text.trim_end().split_once(' ') else { return Ok(None) };
+    let Ok(run) = run.parse::<RunId>() else { return Ok(None) };
+    let reader = match Reader::open(&LedgerPaths::under(state.home())) {
+        Err(ReaderError::None { .. }) => return Ok(None),
+        opened => opened.context("cannot read the ledger").kind(ErrorKind::Broken)?,
+    };
+    if reader.find(run, 0).kind(ErrorKind::Broken)?.is_none() {
+        return Ok(None); // the earlier submission ended before its run was recorded
+    }
+    if stored != content.to_string() {
+        let text = format!("run {run} has this submission key and another plan; use another key");
+        return Err(EngineError::message(ErrorKind::Conflict, text));
+    }
+    Ok(Some(run))
+}
+
+fn created(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    policy: Digest,
+    text: &str,
+) -> Result<RunCreated, EngineError> {
+    let caller = state.caller();
+    Ok(RunCreated {
+        name: Some(plan.name().to_owned()),
+        template: plan.template().to_owned(),
+        mode: Mode::ReadOnly.to_string(),
+        net: Net::None.to_string(),
+        policy,
+        workspace: None,
+        record: "hashes".to_owned(),
+        command: Body::hash_of(text.as_bytes()).kind(ErrorKind::Broken)?,
+        environment: Vec::new(),
+        limits: Vec::new(),
+        purpose: Some(Purpose::Plan.to_string()),
+        principal: Some(caller.principal.to_string()),
+        tenant: Some(caller.tenant.to_string()),
+        session: caller.session.as_ref().map(ToString::to_string),
+        writable: None,
+    })
+}
+
+/// Returns the digest of the grants of all boxes of a plan.
+fn policy(plan: &CheckedPlan) -> Digest {
+    let boxes = (0..plan.tasks().len()).filter_map(|task| plan.box_template(task));
+    let digests: Vec<Digest> = boxes.map(|template| record::policy(template, None)).collect();
+    let parts: Vec<&[u8]> = digests.iter().map(|digest| digest.as_bytes().as_slice()).collect();
+    Digest::of(&[b"belljar plan policy 1\0", &parts.concat()])
+}
+
+/// Refuses a plan with parts that this version cannot carry out.
+fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
+    let refuse = |task: &Task, what: &str| {
+        Err(invalid(format!("task `{}`: {what} is not supported yet", task.id)))
+    };
+    has_supported_limits(plan.budget()).map_err(|unit| {
+        invalid(format!("the limit `{unit}` of the run's budget is not supported yet"))
+    })?;
+    for task in plan.tasks() {
+        match &task.executor {
+            Executor::Command { .. } | Executor::Stub { .. } => {}
+            Executor::Code { .. } => return refuse(task, "`code`"),
+            Executor::Agent { .. } => return refuse(task, "`agent`"),
+            Executor::Model { .. } => return refuse(task, "`model`"),
+            Executor::Approval { .. } => return refuse(task, "`approval`"),
+        }
+        if !task.checks.is_empty() {
+            return refuse(task, "`check`");
+        }
+        if task.output.schema.is_some() {
+            return refuse(task, "`schema`");
+        }
+        if let Err(unit) = has_supported_limits(&task.budget) {
+            return refuse(task, &format!("the limit `{unit}`"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first limit that no host enforces.
+fn has_supported_limits(budget: &RunBudget) -> Result<(), &'static str> {
+    let RunBudget { calls, tokens, money, time: _, bytes, boxes: _, secrets } = budget;
+    let units = [
+        ("calls", calls.is_some()),
+        ("tokens", tokens.is_some()),
+        ("money", money.is_some()),
+        ("bytes", bytes.is_some()),
+        ("secrets", !secrets.is_empty()),
+    ];
+    units.into_iter().find(|(_, is_set)| *is_set).map_or(Ok(()), |(unit, _)| Err(unit))
+}
