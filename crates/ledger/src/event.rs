@@ -81,7 +81,7 @@ macro_rules! events {
 }
 
 events! {
-    /// A run was requested. An intent: `run.ended`, `run.failed` or `plan.ended` is its outcome.
+    /// A run was requested. Its outcome: `run.ended`, `run.failed` or `plan.ended`.
     RunCreated "run.created" {
         name: Option<String>,
         template: String,
