@@ -250,10 +250,30 @@ impl McpHttp {
         (head, found.unwrap_or_default())
     }
 
+    /// Sends a call of a tool and returns the connection without waiting for the response. The
+    /// end of the session cancels the call.
+    #[track_caller]
+    pub fn begin_call(&self, tool: &str, arguments: &Value) -> TcpStream {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.write("POST", &message(id, "tools/call", &params).to_string())
+    }
+
     /// Sends an HTTP/1.0 request and reads the response until the server closes the connection.
     /// Returns head and body.
     #[track_caller]
     fn send(&self, method: &str, body: &str) -> (String, String) {
+        let mut bytes = Vec::new();
+        let mut stream = self.write(method, body);
+        stream.read_to_end(&mut bytes).expect("cannot read the response");
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// Opens a connection and writes an HTTP/1.0 request.
+    #[track_caller]
+    fn write(&self, method: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).expect("cannot connect to the server");
         stream.set_read_timeout(Some(DEADLINE)).expect("a deadline");
         let session = self.session.as_ref();
@@ -267,11 +287,7 @@ impl McpHttp {
             body.len()
         );
         stream.write_all(request.as_bytes()).expect("cannot write to the server");
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).expect("cannot read the response");
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        (head.to_owned(), body.to_owned())
+        stream
     }
 }
 

@@ -8,16 +8,35 @@ mod output;
 mod secrets;
 mod server;
 mod skills;
+mod slots;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use belljar_testkit::{Authority, Lab, Mcp, Received, Reply, Upstream};
+use belljar_testkit::{Authority, Lab, Live, Mcp, Received, Reply, Upstream};
 use serde_json::{Value, json};
 
 use crate::lab;
 
 /// The value of the secret `token`, which no program may see.
 const SECRET_VALUE: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
+
+/// Two tokens of different clients.
+const TOKENS: [&str; 2] =
+    ["client-a-0123456789-0123456789-0123", "client-b-0123456789-0123456789-0123"];
+
+/// Starts an MCP server on HTTP that accepts both [`TOKENS`].
+fn start_server_with_two_tokens(lab: &Lab) -> (Live, std::net::SocketAddr) {
+    let file = lab.home().join("token");
+    std::fs::write(&file, TOKENS.join("\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let args = ["mcp", "--http", "127.0.0.1:0", "--token-file"];
+    let live = lab.belljar(args).arg(&file).open_input().start();
+    let notes = live.wait_for_error_output("/mcp\n");
+    let address = notes.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+    let address = address.and_then(|word| word.strip_suffix("/mcp")).expect("an address");
+    (live, address.parse().unwrap())
+}
 
 /// Creates a lab whose programs may call `api.example.com` with the placeholder in `TOKEN`.
 fn lab_with_api<H>(handler: H) -> (Lab, Upstream)

@@ -1,28 +1,9 @@
 //! Attacks on skills over MCP: changes by others, and descriptions that pose as instructions.
 
-use std::os::unix::fs::PermissionsExt as _;
-
-use belljar_testkit::{Live, McpHttp};
+use belljar_testkit::McpHttp;
 use serde_json::json;
 
 use super::*;
-
-/// Two tokens of different clients.
-const TOKENS: [&str; 2] =
-    ["client-a-0123456789-0123456789-0123", "client-b-0123456789-0123456789-0123"];
-
-/// Starts an MCP server on HTTP that accepts both tokens.
-fn start_http_server(lab: &Lab) -> (Live, std::net::SocketAddr) {
-    let file = lab.home().join("token");
-    std::fs::write(&file, TOKENS.join("\n")).unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let args = ["mcp", "--http", "127.0.0.1:0", "--token-file"];
-    let live = lab.belljar(args).arg(&file).open_input().start();
-    let notes = live.wait_for_error_output("/mcp\n");
-    let address = notes.split_whitespace().find_map(|word| word.strip_prefix("http://"));
-    let address = address.and_then(|word| word.strip_suffix("/mcp")).expect("an address");
-    (live, address.parse().unwrap())
-}
 
 /// Returns whether the result of a tool is an error, and its text.
 fn outcome(answer: &Value) -> (bool, String) {
@@ -36,7 +17,7 @@ fn f10_mcp_client_cannot_change_skills_of_the_operator_or_of_another_token() {
     let file =
         lab.write("grant.ts", "/** @hosts api.example.com @secrets token */\nexport default 1");
     lab.belljar(["skill", "save", "grant"]).arg(&file).succeed();
-    let (_live, address) = start_http_server(&lab);
+    let (_live, address) = start_server_with_two_tokens(&lab);
     let [a, b] = TOKENS.map(|token| McpHttp::start(address, token));
     let save = |name: &str, code: &str, hosts: &[&str]| json!({ "name": name, "description": "d", "code": code, "hosts": hosts });
     let host = ["api.example.com"];
