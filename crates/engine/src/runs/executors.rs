@@ -1,5 +1,9 @@
 //! Translates tasks to the work of hosts, and the results of hosts to ends of attempts.
 
+mod code;
+
+pub(super) use code::start;
+
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,11 +114,18 @@ impl Context<'_> {
         let position = self.plan.index(&of.task).ok_or_else(missing)?;
         let task = self.plan.tasks().get(position).ok_or_else(missing)?;
         let template = self.plan.box_template(position).ok_or_else(missing)?;
-        let Executor::Command { argv, workspace } = &task.executor else { return Err(missing()) };
-        let workspace = match workspace {
-            None => TaskRunWorkspace::None,
-            Some(at) if at.overlay => TaskRunWorkspace::Overlay(self.base.join(&at.directory)),
-            Some(at) => TaskRunWorkspace::ReadOnly(self.base.join(&at.directory)),
+        let workspace = match &task.executor {
+            Executor::Command { workspace: Some(at), .. } if at.overlay => {
+                TaskRunWorkspace::Overlay(self.base.join(&at.directory))
+            }
+            Executor::Command { workspace: Some(at), .. } => {
+                TaskRunWorkspace::ReadOnly(self.base.join(&at.directory))
+            }
+            Executor::Command { .. } | Executor::Code { .. } => TaskRunWorkspace::None,
+            Executor::Agent { .. }
+            | Executor::Model { .. }
+            | Executor::Approval { .. }
+            | Executor::Stub { .. } => return Err(missing()),
         };
         let (mut rules, masks) =
             host::resolve_fixed(self.state, template, workspace.path(), self.base)?;
@@ -124,6 +135,14 @@ impl Context<'_> {
         }
         let inputs = self.inputs(&of.instance());
         let inputs = inputs.ok_or_else(|| invalid("an input of the task is missing"))?;
+        let work = match &task.executor {
+            Executor::Command { argv, .. } => TaskWork::Command(argv.clone()),
+            Executor::Code { source } => self.code(task, source, &inputs, &rules)?,
+            Executor::Agent { .. }
+            | Executor::Model { .. }
+            | Executor::Approval { .. }
+            | Executor::Stub { .. } => return Err(missing()),
+        };
         let dir = self.files.work(box_run);
         let stdin = inputs.write(&dir).kind(ErrorKind::CannotStart)?;
         Ok(TaskRunSpec {
@@ -134,7 +153,7 @@ impl Context<'_> {
             idempotency_key: format!("{}/{}", self.run, of.instance()),
             rules,
             masks,
-            work: TaskWork::Command(argv.clone()),
+            work,
             workspace,
             inputs: Some(dir),
             stdin: Some(stdin),

@@ -4,12 +4,16 @@
 //! plans/<run id>/manifest.json      commitments to all files of the submission
 //!                plan.json          the plan in its canonical form
 //!                in/<input>         the inputs of the plan, copied once
+//!                text/<task>        the program or the prompt of a task, if it is a file
+//!                schema/<task>      the schema of the output of a task
 //!                out/<task>[.<n>]   the output of a task; `.json` beside it is its commitment
 //!                work/<box run>/    the inputs of a running attempt
 //!                control/           requests to the driver; see `runs::control`
 //! ```
 //! All files except those in `work/` are on disk before the fact that names them is recorded. The fact
 //! `plan.accepted` has the digest of the manifest, and `task.ended` has the commitment of the output.
+
+mod texts;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -91,6 +95,7 @@ impl RunFiles {
             rest = rest.saturating_sub(copied.size());
             files.insert(format!("in/{name}"), copied);
         }
+        files.extend(self.copy_texts(plan, base)?);
         let write = || -> io::Result<Digest> {
             let text = plan.canonical();
             let stored = write_new(&self.dir.join(PLAN), &mut text.as_bytes(), u64::MAX)?;

@@ -187,8 +187,7 @@ fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
     })?;
     for task in plan.tasks() {
         match &task.executor {
-            Executor::Command { .. } | Executor::Stub { .. } => {}
-            Executor::Code { .. } => return refuse(task, "`code`"),
+            Executor::Command { .. } | Executor::Code { .. } | Executor::Stub { .. } => {}
             Executor::Agent { .. } => return refuse(task, "`agent`"),
             Executor::Model { .. } => return refuse(task, "`model`"),
             Executor::Approval { .. } => return refuse(task, "`approval`"),

@@ -16,6 +16,8 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod plan_code;
+#[cfg(test)]
 mod plan_runs;
 #[cfg(test)]
 mod run;

@@ -17,6 +17,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::{self, LedgerHandle};
 use crate::runs::budget::{Accounts, Amounts, Limits, Owner, Refusal, Unit, settle};
 use crate::runs::control;
+use crate::runs::executors;
 use crate::runs::fence::Epoch;
 use crate::runs::files::RunFiles;
 use crate::runs::host::{self, Adopted, Hosted};
@@ -302,7 +303,7 @@ impl<'a> Driver<'a> {
         let lease = live.progress.running().find(|(running, _)| *running == of);
         let lease = lease.map(|(_, lease)| *lease).unwrap_or_default();
         let spec = live.context(self.state).spec(&of, box_run, &lease);
-        match spec.and_then(|spec| host::start(self.state, spec, None)) {
+        match spec.and_then(|spec| executors::start(self.state, spec)) {
             Ok(hosted) => {
                 self.hosts.push(Waiting { run, of, box_run, host: Host::Started(hosted) });
             }

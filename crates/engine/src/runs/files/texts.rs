@@ -1,0 +1,92 @@
+//! Texts that a plan refers to by a path: programs, prompts and schemas. `submit` copies them once.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use belljar_ledger::Digest;
+use belljar_model::plan::{CheckedPlan, Executor, TaskId, Text};
+
+use super::{
+    MANIFEST, Manifest, RunFiles, TaskOutput, digest_of, open_regular, sync_dir, write_new,
+};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+
+/// The maximum size of one text in bytes.
+const MAX_TEXT: u64 = 1 << 20;
+
+/// The directory of programs and prompts.
+const TEXTS: &str = "text";
+/// The directory of the schemas of outputs.
+const SCHEMAS: &str = "schema";
+
+impl RunFiles {
+    /// Copies the texts of all tasks durably, and returns the commitments to them.
+    pub(super) fn copy_texts(
+        &self,
+        plan: &CheckedPlan,
+        base: &Path,
+    ) -> Result<BTreeMap<String, TaskOutput>, EngineError> {
+        let mut files = BTreeMap::new();
+        for task in plan.tasks() {
+            let text = match &task.executor {
+                Executor::Code { source: Text::File(path) }
+                | Executor::Agent { prompt: Text::File(path), .. }
+                | Executor::Model { prompt: Text::File(path), .. } => Some(path),
+                Executor::Code { .. }
+                | Executor::Agent { .. }
+                | Executor::Model { .. }
+                | Executor::Command { .. }
+                | Executor::Approval { .. }
+                | Executor::Stub { .. } => None,
+            };
+            let texts = text.map(|path| (TEXTS, path));
+            let schemas = task.output.schema.as_ref().map(|path| (SCHEMAS, path));
+            for (dir, path) in texts.into_iter().chain(schemas) {
+                let path = base.join(path);
+                let copied = self
+                    .copy_text(dir, &task.id, &path)
+                    .with_context(|| format!("task `{}`: cannot read {}", task.id, path.display()));
+                files.insert(format!("{dir}/{}", task.id), copied.kind(ErrorKind::Invalid)?);
+            }
+        }
+        for dir in [TEXTS, SCHEMAS].map(|dir| self.dir.join(dir)).iter().filter(|dir| dir.exists())
+        {
+            sync_dir(dir).context("cannot store the texts of the plan").kind(ErrorKind::Broken)?;
+        }
+        Ok(files)
+    }
+
+    fn copy_text(&self, dir: &str, task: &TaskId, path: &Path) -> io::Result<TaskOutput> {
+        let to = self.dir.join(dir);
+        DirBuilder::new().recursive(true).mode(0o700).create(&to)?;
+        let mut text = String::new();
+        open_regular(path)?.take(MAX_TEXT.saturating_add(1)).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_TEXT {
+            return Err(io::Error::other("the file is larger than 1 MiB"));
+        }
+        write_new(&to.join(task.as_str()), &mut text.as_bytes(), MAX_TEXT)
+    }
+
+    /// Returns the program or the prompt of a task, or `None` if its file is not the recorded one.
+    pub(crate) fn text(&self, bound: Digest, task: &TaskId, text: &Text) -> Option<String> {
+        match text {
+            Text::Inline(text) => Some(text.clone()),
+            Text::File(_) => fs::read_to_string(self.bound_file(bound, TEXTS, task)?).ok(),
+        }
+    }
+
+    fn bound_file(&self, bound: Digest, dir: &str, task: &TaskId) -> Option<PathBuf> {
+        let text = fs::read(self.dir.join(MANIFEST)).ok()?;
+        let manifest: Manifest =
+            (digest_of(&text) == bound).then(|| serde_json::from_slice(&text).ok())??;
+        let name = format!("{dir}/{task}");
+        let path = self.dir.join(&name);
+        let stored = manifest.files.get(&name)?;
+        let is_equal = stored.matches(&mut File::open(&path).ok()?).ok()?;
+        is_equal.then_some(path)
+    }
+}
