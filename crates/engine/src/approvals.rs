@@ -1,11 +1,12 @@
-//! Approvals: questions of boxes and versions of skills that wait for the answer of a person.
+//! Approvals: questions of boxes, gates of runs and versions of skills that wait for the answer of a person.
 //!
 //! The supervisor of a box records a question in the ledger and then writes it to a file. A person answers
 //! by creating a claim file, which only one answer can do. The supervisor checks that the answer has the
 //! digest of its question, records the person who answered, and carries the answer out. A version of a skill
-//! waits in the files of the skill, even when no process is running.
+//! waits in the files of the skill, even when no process is running. A gate waits in the ledger; see [`gates`].
 
 mod file;
+pub mod gates;
 pub mod requests;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,8 @@ pub use self::file::{
     ApprovalIdError, ApprovalKind, ApprovalOutcome, DamagedFile, NewRequest, RequestId,
     request_digest,
 };
-use crate::error::{EngineError, ErrorKind, WithKind as _};
+use self::gates::{GateQuestion, Gates};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::{record, skills};
@@ -40,27 +42,36 @@ const CLAIM_TIMEOUT: u64 = 5_000;
 /// The age after which an unfinished file counts as left over by a killed process.
 const WRITE_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// The answer of a person to a question: allow or deny.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The answer of a person to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow,
     Deny,
+    /// Denies a gate, with a reason for the record.
+    DenyBecause(String),
+    /// Allows a gate, with another output.
+    Edit(Vec<u8>),
 }
 
 impl Verdict {
-    const fn outcome(self) -> ApprovalOutcome {
+    /// Returns whether a question of a box or a skill is allowed.
+    fn is_allowed(&self) -> Result<bool, EngineError> {
         match self {
-            Self::Allow => ApprovalOutcome::Allowed,
-            Self::Deny => ApprovalOutcome::Denied,
+            Self::Allow => Ok(true),
+            Self::Deny => Ok(false),
+            Self::DenyBecause(_) => Err(invalid("only the rejection of a gate has a reason")),
+            Self::Edit(_) => Err(invalid("only the output of a gate can be edited")),
         }
     }
 }
 
-/// The id of an approval: a question of a box, or a skill that waits.
+/// The id of an approval: a question of a box, a gate of a run, or a skill that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalId {
     Request(RequestId),
     Skill(SkillName),
+    /// The digest of the gate.
+    Gate(Digest),
 }
 
 impl fmt::Display for ApprovalId {
@@ -68,6 +79,7 @@ impl fmt::Display for ApprovalId {
         match self {
             Self::Request(id) => id.fmt(f),
             Self::Skill(name) => write!(f, "skill:{name}"),
+            Self::Gate(digest) => write!(f, "gate:{digest}"),
         }
     }
 }
@@ -76,9 +88,10 @@ impl FromStr for ApprovalId {
     type Err = ApprovalIdError;
 
     fn from_str(text: &str) -> Result<Self, ApprovalIdError> {
-        match text.strip_prefix("skill:") {
-            Some(name) => name.parse().map(Self::Skill).map_err(|_| ApprovalIdError),
-            None => text.parse().map(Self::Request),
+        match text.split_once(':') {
+            Some(("skill", name)) => name.parse().map(Self::Skill).map_err(|_| ApprovalIdError),
+            Some(("gate", digest)) => digest.parse().map(Self::Gate).map_err(|_| ApprovalIdError),
+            Some(_) | None => text.parse().map(Self::Request),
         }
     }
 }
@@ -123,6 +136,8 @@ pub struct ApprovalQuestion {
     pub asked: Option<u64>,
     /// The time at which the question expires, in milliseconds since the Unix epoch.
     pub deadline: Option<u64>,
+    /// What happens after an approval. `None` if the approval is not an open gate.
+    pub gate: Option<Box<GateQuestion>>,
 }
 
 /// The state of an approval.
@@ -175,22 +190,33 @@ pub trait Supervisors: fmt::Debug + Send + Sync {
 pub struct Approvals<'a> {
     state: &'a Scoped,
     supervisors: &'a dyn Supervisors,
+    gates: &'a dyn Gates,
 }
 
 impl<'a> Approvals<'a> {
-    pub const fn new(state: &'a Scoped, supervisors: &'a dyn Supervisors) -> Self {
-        Self { state, supervisors }
+    pub const fn new(
+        state: &'a Scoped,
+        supervisors: &'a dyn Supervisors,
+        gates: &'a dyn Gates,
+    ) -> Self {
+        Self { state, supervisors, gates }
     }
 
-    /// Lists approvals: first the questions of each box in their order, then skills.
+    /// Lists approvals: first gates, then the questions of each box in their order, then skills.
     ///
     /// A question whose supervisor has exited is closed, and only the call that closes it lists it.
     pub fn list(&self, query: &ApprovalQuery) -> Result<Vec<Approval>, EngineError> {
+        let is_wanted = |kind| query.kind.is_none_or(|wanted| wanted == kind);
         let mut all = Vec::new();
-        if query.kind != Some(ApprovalKind::Skill) {
-            self.list_requests(query, &mut all)?;
+        if is_wanted(ApprovalKind::Gate) && query.name.is_none() {
+            self.list_gates(query, &mut all)?;
         }
-        if query.kind != Some(ApprovalKind::Request) && query.name.is_none() {
+        if is_wanted(ApprovalKind::Request) {
+            let mut requests = Vec::new();
+            self.list_requests(query, &mut requests)?;
+            all.append(&mut requests);
+        }
+        if is_wanted(ApprovalKind::Skill) && query.name.is_none() {
             self.list_skills(&mut all)?;
         }
         Ok(all)
@@ -340,6 +366,7 @@ impl<'a> Approvals<'a> {
                     secrets: secrets.collect(),
                     asked: None,
                     deadline: None,
+                    gate: None,
                     id,
                 };
                 let (label, state) = (about.id.to_string(), ApprovalState::Open);
@@ -362,8 +389,9 @@ impl<'a> Approvals<'a> {
             return Err(EngineError::message(ErrorKind::Refused, text));
         }
         match id {
-            ApprovalId::Request(id) => self.answer_request(*id, digest, verdict),
-            ApprovalId::Skill(name) => self.answer_skill(name, digest, verdict),
+            ApprovalId::Request(id) => self.answer_request(*id, digest, verdict.is_allowed()?),
+            ApprovalId::Skill(name) => self.answer_skill(name, digest, verdict.is_allowed()?),
+            ApprovalId::Gate(id) => self.answer_gate(id, digest, verdict),
         }
     }
 
@@ -371,7 +399,7 @@ impl<'a> Approvals<'a> {
         &self,
         id: RequestId,
         digest: &Digest,
-        verdict: Verdict,
+        is_allowed: bool,
     ) -> Result<(), EngineError> {
         let (files, state) = (self.files(), self.state);
         let asked = files.asked(id).kind(ErrorKind::Damaged)?;
@@ -392,7 +420,8 @@ impl<'a> Approvals<'a> {
             Some((_, ApprovalState::Open | ApprovalState::Damaged(_))) | None => {}
         }
         let by = Some(state.caller().principal.clone());
-        let claim = AnswerFile::of(id, *digest, verdict.outcome(), by, self.now());
+        let outcome = if is_allowed { ApprovalOutcome::Allowed } else { ApprovalOutcome::Denied };
+        let claim = AnswerFile::of(id, *digest, outcome, by, self.now());
         let created = files.put_claim(&claim).context("cannot write the answer to the question");
         if !created.kind(ErrorKind::Broken)? {
             return Err(self.already_claimed(&asked));
@@ -444,11 +473,11 @@ impl<'a> Approvals<'a> {
         &self,
         name: &SkillName,
         digest: &Digest,
-        verdict: Verdict,
+        is_allowed: bool,
     ) -> Result<(), EngineError> {
         let skills = skills::open(self.state)?;
         let version = digest.to_string().parse().kind(ErrorKind::Invalid)?;
-        skills.answer(name, &version, verdict == Verdict::Allow).map_err(|error| {
+        skills.answer(name, &version, is_allowed).map_err(|error| {
             let kind = match &error {
                 SkillError::NotFound { .. } => ErrorKind::NotFound,
                 SkillError::NotWaiting { .. } => ErrorKind::Conflict,
@@ -491,7 +520,7 @@ pub fn remove_old(state: &Scoped, age: Duration, dry_run: bool) -> Result<usize,
     let now = state.clock().millis();
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let removed = || -> anyhow::Result<usize> {
-        let mut count = 0;
+        let mut count = gates::remove_old(state, age, dry_run)?;
         for (id, _) in files.names()?.0.into_iter().filter(|(_, present)| present.answer) {
             // A damaged file is kept, so that a person can examine it.
             let Ok(Some(answer)) = files.answer(id) else { continue };
@@ -522,7 +551,9 @@ fn conflict() -> EngineError {
 fn closed_error(name: &BoxName, outcome: ApprovalOutcome, by: Option<&Principal>) -> EngineError {
     let by = by.map_or_else(|| "somebody".to_owned(), ToString::to_string);
     let why = match outcome {
-        ApprovalOutcome::Allowed | ApprovalOutcome::Denied => format!("already answered by {by}"),
+        ApprovalOutcome::Allowed | ApprovalOutcome::Edited | ApprovalOutcome::Denied => {
+            format!("already answered by {by}")
+        }
         ApprovalOutcome::Expired => "the question expired without an answer".to_owned(),
         ApprovalOutcome::Withdrawn => "the program that asked closed its connection".to_owned(),
         ApprovalOutcome::RulesChanged => "the network rules of the box changed".to_owned(),
@@ -555,6 +586,7 @@ fn approval(asked: QuestionFile, state: ApprovalState) -> Approval {
         secrets: asked.secrets.iter().map(display::safe_line).collect(),
         asked: Some(asked.asked),
         deadline: Some(asked.deadline),
+        gate: None,
         name: Some(asked.name),
     };
     Approval { label, state, about: Some(about) }

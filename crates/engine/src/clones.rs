@@ -18,6 +18,7 @@ mod incoming;
 mod layout;
 mod reader;
 mod source;
+mod update;
 mod view;
 mod work;
 
@@ -25,6 +26,7 @@ pub use branch::{branch, default_branch};
 pub use changes::{FileChange, FileChangeKind};
 pub use clone::{CloneSpec, Cloned, clone};
 pub use source::{Source, find_source, identity};
+pub use update::{BranchUpdate, UpdateSize};
 pub use work::{Commit, DiffStyle, Work, diff, read_work, save_work};
 
 #[cfg(test)]

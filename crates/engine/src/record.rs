@@ -258,7 +258,7 @@ impl<'a> Applying<'a> {
     /// Records that changes to this number of files are about to be applied to the workspace.
     pub fn begin(ledger: &'a LedgerHandle, run: RunId, files: u64) -> Result<Self, EngineError> {
         tracing::info!(%run, files, "changes are about to be applied");
-        let intent = record_of(ledger, run, WorkspaceApplying { files }).map_err(with_advice);
+        let intent = record_of(ledger, run, WorkspaceApplying::new(files)).map_err(with_advice);
         let intent =
             intent.context("cannot record the changes to apply").kind(ErrorKind::Unrecorded)?;
         Ok(Self { ledger, intent })

@@ -15,7 +15,7 @@
 //!
 //! [`submit`] stores the files of a run ([`files`]) and records that its plan is accepted. [`driver`] is
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts, and
-//! [`view`] shows runs.
+//! [`view`] shows runs. [`gates`] shows the questions of gates and takes the answers of people.
 
 pub mod budget;
 pub mod control;
@@ -26,6 +26,7 @@ pub mod facts;
 pub mod fence;
 pub mod files;
 pub mod gate;
+pub mod gates;
 pub mod graph;
 pub mod host;
 pub mod machine;

@@ -41,10 +41,10 @@ mod worker_reader;
 use std::io;
 use std::os::fd::OwnedFd;
 
-pub use client::{Starting, approvals, ask, call, spawn, start};
+pub use client::{OfNamedBoxes, Starting, ask, call, spawn, start};
 pub(crate) use client::{connect as connect_socket, spawn_driver};
 pub use connection::{encode, receive, receive_descriptors, send};
-pub(crate) use listener::bind as bind_socket;
+pub(crate) use listener::{bind as bind_socket, is_own_user};
 
 /// The name of a supervisor process. Belljar acts as a supervisor when `argv[0]` is this name.
 pub const ROLE: &str = "belljar-supervisor";

@@ -154,7 +154,16 @@ events! {
     /// The run changed files in its workspace; no change has reached the host yet.
     WorkspaceChanged "workspace.changed" { files: u64, changes: Body }
     /// Changes are about to be applied. An intent: `workspace.applied` is its outcome.
-    WorkspaceApplying "workspace.applying" { files: u64 }
+    WorkspaceApplying "workspace.applying" {
+        files: u64,
+        /// The branch of the user's repository that moves; absent for other changes, like all fields below.
+        branch: Option<String>,
+        commit: Option<String>,
+        /// The digest of the gate that a person approved.
+        bound_to: Option<Digest>,
+        /// The person who approved, as `user:1000`.
+        by: Option<String>,
+    }
     /// Changes were applied to the user's directory.
     WorkspaceApplied "workspace.applied" { taken: u64, held_back: u64, error: Option<String> }
     /// The changes of the run were discarded.
@@ -294,6 +303,8 @@ events! {
         bound_to: Digest,
         /// The person who refused, as `user:1000`, if a person did.
         by: Option<String>,
+        /// The reason that the person gave.
+        text: Option<String>,
         /// The task of a run that waited; absent for other approvals, like all fields below.
         task: Option<String>,
         attempt: Option<u64>,
@@ -459,7 +470,14 @@ impl ApprovalGiven {
 impl ApprovalRefused {
     /// The refusal of the question of a box or of a skill, which belongs to no task.
     pub const fn new(why: String, bound_to: Digest, by: Option<String>) -> Self {
-        Self { why, bound_to, by, task: None, attempt: None, at: None }
+        Self { why, bound_to, by, text: None, task: None, attempt: None, at: None }
+    }
+}
+
+impl WorkspaceApplying {
+    /// The intent to apply changes to the files of the user.
+    pub const fn new(files: u64) -> Self {
+        Self { files, branch: None, commit: None, bound_to: None, by: None }
     }
 }
 

@@ -1,4 +1,6 @@
-//! `belljar approve`: allows or denies single requests of boxes that wait for an answer.
+//! `belljar approve`: answers questions of boxes, gates of runs and skills that wait for approval.
+
+mod gate;
 
 use std::io::IsTerminal as _;
 
@@ -10,14 +12,15 @@ use crate::exit;
 use crate::print;
 use crate::scope;
 use crate::scope::CLOCK;
+use belljar_engine::approvals::gates::GateQuestion;
 use belljar_engine::approvals::{
     self, Approval, ApprovalKind, ApprovalOutcome, ApprovalQuery, ApprovalQuestion, ApprovalState,
     Verdict,
 };
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::runs::gates;
 use belljar_engine::scope::Scoped;
-use belljar_engine::supervisor;
 
 /// A question that waits for approval or was answered, as JSON.
 #[derive(Debug, Serialize)]
@@ -39,6 +42,9 @@ struct ApprovalLine<'a> {
     event: Option<u64>,
     /// The reason why the file of the question cannot be read.
     damage: Option<&'a str>,
+    /// What happens after the approval of a gate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gate: Option<&'a GateQuestion>,
 }
 
 impl<'a> ApprovalLine<'a> {
@@ -64,6 +70,7 @@ impl<'a> ApprovalLine<'a> {
             digest: about.map(|about| about.digest.to_string()),
             event: about.and_then(|about| about.event),
             damage,
+            gate: about.and_then(|about| about.gate.as_deref()),
         }
     }
 }
@@ -75,13 +82,22 @@ struct AnswerReport {
     answer: &'static str,
     /// The reason why the answer was not accepted.
     error: Option<String>,
+    /// The index of the answer to a gate in the ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<u64>,
 }
 
 /// Runs `belljar approve`.
 pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
     let state = scope::open(None)?;
     if args.ids.is_empty() && args.all_of.is_empty() {
+        if args.yes || args.edit.is_some() || args.reason.is_some() {
+            return Err(invalid("name the question to answer; `belljar approve` lists them"));
+        }
         return list_or_ask(&state, args);
+    }
+    if (args.edit.is_some() || args.reason.is_some()) && args.ids.len() != 1 {
+        return Err(invalid("`--edit` and `--reason` answer one gate; name exactly one"));
     }
     let mut exit_code = 0;
     for id in &args.ids {
@@ -89,7 +105,16 @@ pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
         if let (Err(_), QuestionId::Request { name, .. }) = (&found, id) {
             NamedBox::find(&state, name)?;
         }
-        exit_code = exit_code.max(answer(&state, &id.to_string(), found, !args.deny, args.json)?);
+        let is_gate = matches!(&found, Ok(about) if about.kind == ApprovalKind::Gate);
+        let is_decided = args.yes || args.deny || args.edit.is_some();
+        let code = match found {
+            Ok(about) if is_gate && !is_decided => gate::decide(&state, about)?,
+            found => {
+                let verdict = gate::verdict(args)?;
+                answer(&state, &id.to_string(), found, verdict, args.json)?
+            }
+        };
+        exit_code = exit_code.max(code);
     }
     let mut count = args.ids.len();
     for name in &args.all_of {
@@ -97,7 +122,8 @@ pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
             count += 1;
             let Approval { label, about, .. } = approval;
             let found = about.ok_or_else(|| no_open_question(name));
-            exit_code = exit_code.max(answer(&state, &label, found, !args.deny, args.json)?);
+            let verdict = gate::verdict(args)?;
+            exit_code = exit_code.max(answer(&state, &label, found, verdict, args.json)?);
         }
     }
     if count == 0 {
@@ -108,9 +134,8 @@ pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
 
 /// Lists the open questions, or on a terminal asks the operator about each of them.
 fn list_or_ask(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
-    let kind = (!args.list).then_some(ApprovalKind::Request);
-    let query = ApprovalQuery { kind, closed: args.list, name: None };
-    let mut all = supervisor::approvals(state).list(&query)?;
+    let query = ApprovalQuery { kind: None, closed: args.list, name: None };
+    let mut all = gates::approvals(state).list(&query)?;
     if !args.list {
         all.retain(|approval| match &approval.state {
             ApprovalState::Open | ApprovalState::Claimed { .. } => true,
@@ -143,6 +168,9 @@ fn list_or_ask(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
     if args.list || !std::io::stdin().is_terminal() {
         for approval in &all {
             print::out(&text_line(approval)).kind(ErrorKind::Broken)?;
+            if let Some(gate) = open_gate(approval) {
+                print::out(&gate::text(gate)).kind(ErrorKind::Broken)?;
+            }
         }
         return Ok(0);
     }
@@ -152,14 +180,24 @@ fn list_or_ask(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
         let Approval { label, state: ApprovalState::Open, about: Some(about) } = approval else {
             continue;
         };
-        print::ask("allow this request once? [y/n, any other input leaves it open] ");
-        let allow = match print::answer().kind(ErrorKind::Broken)?.as_deref() {
-            Some("y" | "Y" | "yes") => true,
-            Some("n" | "N" | "no") => false,
+        if about.kind == ApprovalKind::Gate {
+            match gate::ask(state, &about)? {
+                gate::Asked::Answer(verdict) => {
+                    exit_code = exit_code.max(answer(state, &label, Ok(about), verdict, false)?);
+                }
+                gate::Asked::Leave => {}
+                gate::Asked::Quit => break,
+            }
+            continue;
+        }
+        print::ask("allow this once? [y/n, any other input leaves it open] ");
+        let verdict = match gate::armed_answer()?.as_deref() {
+            Some("y" | "Y" | "yes") => Verdict::Allow,
+            Some("n" | "N" | "no") => Verdict::Deny,
             Some(_) => continue,
             None => break,
         };
-        exit_code = exit_code.max(answer(state, &label, Ok(about), allow, false)?);
+        exit_code = exit_code.max(answer(state, &label, Ok(about), verdict, false)?);
     }
     Ok(exit_code)
 }
@@ -172,7 +210,7 @@ fn open_questions(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, Engin
     }
     let kind = Some(ApprovalKind::Request);
     let query = ApprovalQuery { name: Some(name.clone()), kind, closed: false };
-    let mut all = supervisor::approvals(state).list(&query)?;
+    let mut all = gates::approvals(state).list(&query)?;
     all.retain(|approval| approval.state == ApprovalState::Open);
     Ok(all)
 }
@@ -182,10 +220,11 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<ApprovalQuestion, EngineError
     let (name, number) = match id {
         QuestionId::Request { name, number } => (name, number),
         QuestionId::Skill(skill) => return find_skill(state, &format!("skill:{skill}")),
+        QuestionId::Digest(prefix) => return gate::find(state, prefix),
     };
     let kind = Some(ApprovalKind::Request);
     let query = ApprovalQuery { name: Some(name.clone()), kind, closed: true };
-    let all = supervisor::approvals(state).list(&query)?;
+    let all = gates::approvals(state).list(&query)?;
     let label = id.to_string();
     let named = all.iter().filter(|approval| approval.label == label);
     let found = named.max_by_key(|approval| approval.state == ApprovalState::Open);
@@ -207,7 +246,7 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<ApprovalQuestion, EngineError
 /// Returns the open question about a skill.
 fn find_skill(state: &Scoped, label: &str) -> Result<ApprovalQuestion, EngineError> {
     let query = ApprovalQuery { kind: Some(ApprovalKind::Skill), ..ApprovalQuery::default() };
-    let all = supervisor::approvals(state).list(&query)?;
+    let all = gates::approvals(state).list(&query)?;
     let found = all.into_iter().find(|approval| approval.label == label);
     let not_waiting = || invalid("no version of this skill waits for approval");
     found.and_then(|approval| approval.about).ok_or_else(not_waiting)
@@ -228,28 +267,33 @@ fn answer(
     state: &Scoped,
     id: &str,
     about: Result<ApprovalQuestion, EngineError>,
-    allow: bool,
+    verdict: Verdict,
     json: bool,
 ) -> exit::Outcome {
-    let verdict = if allow { Verdict::Allow } else { Verdict::Deny };
-    let answered = about
-        .and_then(|about| supervisor::approvals(state).answer(&about.id, &about.digest, verdict));
-    let (error, code) = match answered {
-        Ok(()) => (None, 0),
+    let (answer, done) = match &verdict {
+        Verdict::Allow => ("allow", "allowed once"),
+        Verdict::Edit(_) => ("edit", "allowed once with another output"),
+        Verdict::Deny | Verdict::DenyBecause(_) => ("deny", "denied"),
+    };
+    let answered = about.and_then(|about| {
+        gates::approvals(state).answer(&about.id, &about.digest, verdict)?;
+        Ok(gate::event(state, &about))
+    });
+    let (error, event, code) = match answered {
+        Ok(event) => (None, event, 0),
         Err(error) if concerns_one_question(&error) => {
-            (Some(format!("{error:#}")), exit::code(error.kind()))
+            (Some(format!("{error:#}")), None, exit::code(error.kind()))
         }
         Err(failure) => return Err(failure),
     };
-    let answer = if allow { "allow" } else { "deny" };
     if json {
         let id = id.to_owned();
-        print::json(&AnswerReport { id, answer, error }).kind(ErrorKind::Broken)?;
+        print::json(&AnswerReport { id, answer, error, event }).kind(ErrorKind::Broken)?;
     } else {
-        match error {
-            Some(error) => print::note(&format!("{id}: {error}")),
-            None if allow => print::note(&format!("{id}: allowed once")),
-            None => print::note(&format!("{id}: denied")),
+        match (error, event) {
+            (Some(error), _) => print::note(&format!("{id}: {error}")),
+            (None, Some(event)) => print::note(&format!("{id}: {done}, event {event}")),
+            (None, None) => print::note(&format!("{id}: {done}")),
         }
     }
     Ok(code)
@@ -267,12 +311,18 @@ const fn concerns_one_question(error: &EngineError) -> bool {
     )
 }
 
+/// Returns the description of an open gate.
+fn open_gate(approval: &Approval) -> Option<&GateQuestion> {
+    approval.about.as_ref()?.gate.as_deref()
+}
+
 /// Returns one question as a line of text.
 fn text_line(approval: &Approval) -> String {
     let label = &approval.label;
     let text = approval.about.as_ref().map_or("", |about| &about.text);
     let by = approval.state.by().map(ToString::to_string).unwrap_or_default();
     let state = match &approval.state {
+        ApprovalState::Open if open_gate(approval).is_some() => gate::deadline(approval),
         ApprovalState::Open => match approval.about.as_ref().and_then(|about| about.deadline) {
             Some(until) => {
                 let left = until.saturating_sub(CLOCK.millis()).div_ceil(1000);
@@ -284,6 +334,9 @@ fn text_line(approval: &Approval) -> String {
         ApprovalState::Closed { outcome, .. } if by.is_empty() => outcome.name().to_owned(),
         ApprovalState::Closed { outcome: ApprovalOutcome::Allowed, .. } => {
             format!("allowed by {by}")
+        }
+        ApprovalState::Closed { outcome: ApprovalOutcome::Edited, .. } => {
+            format!("allowed by {by} with another output")
         }
         ApprovalState::Closed { outcome: ApprovalOutcome::Denied, .. } => format!("denied by {by}"),
         ApprovalState::Closed { outcome, .. } => {

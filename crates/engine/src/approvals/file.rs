@@ -26,9 +26,12 @@ use serde::{Deserialize, Serialize};
 use crate::store::durable::{self, Links};
 
 /// The format version of the question file and the answer file.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// The maximum size of one file in bytes. The text of a question has at most 3000 bytes.
 const MAX_FILE: u64 = 64 << 10;
+
+/// The beginning of the names of the files of gates; see `gates`.
+pub(super) const GATE_PREFIX: &str = "gate-";
 
 /// The id of a question of a box: its run and its number within the run. Also the stem of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +42,7 @@ pub struct RequestId {
 
 /// The error for a text that is not the id of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid approval id; an id has the form RUN-NUMBER or skill:NAME")]
+#[error("invalid approval id; an id has the form RUN-NUMBER, skill:NAME or gate:DIGEST")]
 pub struct ApprovalIdError;
 
 impl fmt::Display for RequestId {
@@ -68,6 +71,8 @@ pub enum ApprovalKind {
     Request,
     /// A version of a skill that wants more permissions.
     Skill,
+    /// A gate of a run.
+    Gate,
 }
 
 impl ApprovalKind {
@@ -75,6 +80,7 @@ impl ApprovalKind {
         match self {
             Self::Request => "request",
             Self::Skill => "skill",
+            Self::Gate => "gate",
         }
     }
 }
@@ -84,6 +90,8 @@ impl ApprovalKind {
 #[serde(rename_all = "kebab-case")]
 pub enum ApprovalOutcome {
     Allowed,
+    /// A person allowed a gate with another output.
+    Edited,
     Denied,
     /// The deadline passed without an answer.
     Expired,
@@ -101,6 +109,7 @@ impl ApprovalOutcome {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
+            Self::Edited => "edited",
             Self::Denied => "denied",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
@@ -265,8 +274,8 @@ impl ApprovalFiles {
         let (mut known, mut unknown) = (BTreeMap::<RequestId, PresentFiles>::new(), Vec::new());
         for entry in entries {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            // A file that is being written, or that `remove_unfinished` removes later.
-            if name.starts_with('.') {
+            // A file that is being written, or that `remove_unfinished` removes later; a file of a gate.
+            if name.starts_with('.') || name.starts_with(GATE_PREFIX) {
                 continue;
             }
             let parts = name.split_once('.');
@@ -312,7 +321,7 @@ impl ApprovalFiles {
         }
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DamagedFile> {
+    pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DamagedFile> {
         let read = durable::read(&self.dir.join(name), MAX_FILE, Links::Refuse);
         let text = read.map_err(|error| self.damage(name, &error.to_string()))?;
         let Some(text) = text else { return Ok(None) };
@@ -324,7 +333,7 @@ impl ApprovalFiles {
         self.damage(&format!("{id}.json"), why)
     }
 
-    fn damage(&self, name: &str, why: &str) -> DamagedFile {
+    pub(super) fn damage(&self, name: &str, why: &str) -> DamagedFile {
         DamagedFile { path: self.dir.join(name), why: why.to_owned() }
     }
 
@@ -388,7 +397,7 @@ impl ApprovalFiles {
         Ok(())
     }
 
-    fn create<T: Serialize>(&self, name: &str, record: &T) -> io::Result<bool> {
+    pub(super) fn create<T: Serialize>(&self, name: &str, record: &T) -> io::Result<bool> {
         durable::create_new(&self.dir, name, &serde_json::to_vec_pretty(record)?)
     }
 }

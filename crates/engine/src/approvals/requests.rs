@@ -6,7 +6,6 @@ use belljar_ledger::Digest;
 use belljar_model::boxes::BoxName;
 use belljar_model::caller::Principal;
 
-use super::Verdict;
 use super::file::{
     AnswerFile, ApprovalFiles, ApprovalOutcome, DamagedFile, NewRequest, QuestionFile, RequestId,
 };
@@ -19,10 +18,17 @@ pub struct BoxRequests {
     name: BoxName,
 }
 
+/// The answer of a person to a request of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestVerdict {
+    Allow,
+    Deny,
+}
+
 /// An answer that the supervisor has not carried out yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedAnswer {
-    pub verdict: Verdict,
+    pub verdict: RequestVerdict,
     pub by: Principal,
     pub digest: Digest,
 }
@@ -45,9 +51,10 @@ impl BoxRequests {
     pub fn claim(&self, id: RequestId) -> Result<Option<ClaimedAnswer>, DamagedFile> {
         let Some(answer) = self.files.claim(id)? else { return Ok(None) };
         let verdict = match answer.outcome {
-            ApprovalOutcome::Allowed => Verdict::Allow,
-            ApprovalOutcome::Denied => Verdict::Deny,
-            ApprovalOutcome::Expired
+            ApprovalOutcome::Allowed => RequestVerdict::Allow,
+            ApprovalOutcome::Denied => RequestVerdict::Deny,
+            ApprovalOutcome::Edited
+            | ApprovalOutcome::Expired
             | ApprovalOutcome::Withdrawn
             | ApprovalOutcome::RulesChanged
             | ApprovalOutcome::Gone

@@ -45,6 +45,24 @@ impl Supervisors for Supervisor {
     }
 }
 
+/// A state directory without runs.
+#[derive(Debug)]
+struct NoGates;
+
+impl gates::Gates for NoGates {
+    fn state(&self, _: &Scoped, _: RunId, _: &Digest) -> Result<gates::GateState, EngineError> {
+        Err(EngineError::message(ErrorKind::NotFound, "no run"))
+    }
+
+    fn check_edit(&self, _: &Scoped, _: RunId, _: &Digest, _: &[u8]) -> Result<(), EngineError> {
+        Err(EngineError::message(ErrorKind::NotFound, "no run"))
+    }
+
+    fn wake(&self, _: &Scoped, _: &dyn Fn() -> bool) -> Result<(), EngineError> {
+        Err(EngineError::message(ErrorKind::NotFound, "no run"))
+    }
+}
+
 /// A state directory with one open question.
 struct Lab {
     dir: tempfile::TempDir,
@@ -87,7 +105,7 @@ impl Lab {
     }
 
     fn approvals(&self) -> Approvals<'_> {
-        Approvals::new(&self.state, &self.supervisor)
+        Approvals::new(&self.state, &self.supervisor, &NoGates)
     }
 
     fn answer(&self, verdict: Verdict) -> Result<(), EngineError> {
@@ -360,7 +378,7 @@ fn approval_answer_of_a_principal_that_is_not_a_person_is_refused() {
     for principal in ["agent:a", "service:ci", "schedule:nightly"] {
         let caller = Caller { principal: principal.parse().unwrap(), ..Caller::local(0) };
         let state = lab.state.for_caller(caller).unwrap();
-        let approvals = Approvals::new(&state, &lab.supervisor);
+        let approvals = Approvals::new(&state, &lab.supervisor, &NoGates);
         let id = ApprovalId::Request(lab.supervisor.id);
         let answered = approvals.answer(&id, &lab.supervisor.digest, Verdict::Allow);
         assert_fails(answered, ErrorKind::Refused, "only a person");
@@ -397,7 +415,7 @@ fn waiting_skill_is_listed_and_accepts_exactly_one_answer() {
         assert_eq!(about.digest, digest);
         assert!(about.text.contains("wants host api.example.com"), "{}", about.text);
         let other = Digest::of(&[b"other"]);
-        let answer = |digest| lab.approvals().answer(&about.id, digest, verdict);
+        let answer = |digest| lab.approvals().answer(&about.id, digest, verdict.clone());
         assert_fails(answer(&other), ErrorKind::Conflict, "does not wait");
         answer(&digest).unwrap();
         assert!(lab.approvals().list(&query).unwrap().is_empty());

@@ -33,40 +33,68 @@ pub fn default_branch(name: &BoxName) -> String {
 ///
 /// Call [`super::save_work`] first. A branch that is checked out, or that would lose a commit, is refused.
 pub fn branch(work: &Work, name: &str) -> Result<(), EngineError> {
-    let owner = work.incoming.owner_git().kind(ErrorKind::Broken)?;
+    put(&work.incoming, &work.tip, name, "belljar: work of a box").map_err(|error| {
+        let is_invalid = error.kind() == ErrorKind::Invalid;
+        if is_invalid { invalid(format!("--branch: {error:#}")) } else { error }
+    })
+}
+
+/// Creates or fast-forwards a branch to a commit of the user's repository.
+pub(super) fn put(
+    incoming: &Incoming,
+    tip: &str,
+    name: &str,
+    message: &str,
+) -> Result<(), EngineError> {
+    let old = check(incoming, tip, name)?;
+    if old.as_deref() == Some(tip) {
+        return Ok(());
+    }
+    let owner = incoming.owner_git().kind(ErrorKind::Broken)?;
+    // git compares with the old value, so that a concurrent update of the branch is not overwritten.
+    let zero = "0".repeat(tip.len());
+    let expected = old.unwrap_or(zero);
+    let full = format!("refs/heads/{name}");
+    let args = ["update-ref", "--no-deref", "-m", message, &full, tip, &expected];
+    owner
+        .git
+        .output(&args)
+        .with_context(|| format!("cannot create or move the branch {name:?}"))
+        .kind(ErrorKind::Broken)?;
+    Ok(())
+}
+
+/// Refuses an invalid branch, one that is checked out, and one that would lose a commit. Returns the
+/// commit of the branch, if it exists.
+pub(super) fn check(
+    incoming: &Incoming,
+    tip: &str,
+    name: &str,
+) -> Result<Option<String>, EngineError> {
+    let owner = incoming.owner_git().kind(ErrorKind::Broken)?;
     let git = &owner.git;
     let full = format!("refs/heads/{name}");
     let is_valid =
         !name.starts_with('-') && name != "HEAD" && git.succeeds(&["check-ref-format", &full]);
     if !is_valid {
-        return Err(invalid(format!("--branch: {name:?} is not a valid branch name")));
+        return Err(invalid(format!("{name:?} is not a valid branch name")));
     }
     let old = git.query(&["rev-parse", "--verify", "-q", &full]);
-    if let Some(checkout) = checkout_of(git, &work.incoming, &full) {
+    if let Some(checkout) = checkout_of(git, incoming, &full) {
         return Err(invalid(format!(
-            "--branch: {name:?} is checked out in {}; choose another branch and merge it there",
+            "{name:?} is checked out in {}; choose another branch and merge it there",
             checkout.display()
         )));
     }
-    if old.as_ref() == Some(&work.tip) {
-        return Ok(());
-    }
     if let Some(old) = &old
-        && !git.succeeds(&["merge-base", "--is-ancestor", old, &work.tip])
+        && old != tip
+        && !git.succeeds(&["merge-base", "--is-ancestor", old, tip])
     {
         return Err(invalid(format!(
-            "--branch: {name:?} has commits that the work of the box is not based on; choose another branch"
+            "{name:?} has commits that the work of the box is not based on; choose another branch"
         )));
     }
-    // git compares with the old value, so that a concurrent update of the branch is not overwritten.
-    let zero = "0".repeat(work.tip.len());
-    let expected = old.unwrap_or(zero);
-    let message = "belljar: work of a box";
-    let args = ["update-ref", "--no-deref", "-m", message, &full, &work.tip, &expected];
-    git.output(&args)
-        .with_context(|| format!("cannot create or move the branch {name:?}"))
-        .kind(ErrorKind::Broken)?;
-    Ok(())
+    Ok(old)
 }
 
 /// Returns the directory in which a branch is checked out, also during a rebase or bisect.

@@ -66,7 +66,10 @@ fn known(event: &Event) -> String {
         Event::RunEnded(run) => ended(run),
         Event::RunFailed(failed) => short(&failed.error),
         Event::WorkspaceChanged(changed) => format!("{} changed", files(changed.files)),
-        Event::WorkspaceApplying(applying) => format!("about to apply {}", files(applying.files)),
+        Event::WorkspaceApplying(applying) => match &applying.branch {
+            Some(branch) => format!("about to move the branch {}", short(branch)),
+            None => format!("about to apply {}", files(applying.files)),
+        },
         Event::WorkspaceApplied(done) => applied(done),
         Event::WorkspaceDiscarded(_) => "changes discarded".to_owned(),
         Event::PolicyLoaded(policy) => {

@@ -14,10 +14,12 @@
 //! driver folds their facts, adopts the hosts that run, takes the results of hosts that ended, and judges
 //! lost attempts by the ledger.
 
+mod gates;
 mod live;
 mod rounds;
 
 use std::fs::{DirBuilder, File};
+use std::io::Read as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use belljar_ledger::{Event, LedgerPaths, Query, Reader, ReaderError};
 
+pub(super) use self::gates::outcome_of;
 use self::rounds::{Driver, Stop};
 use super::fence::DriverLock;
 use crate::clock::Clock;
@@ -41,6 +44,10 @@ pub const ROLE: &str = "belljar-driver";
 
 /// The maximum time that a new driver waits for a driver that is about to exit.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum time that a client waits until the driver has carried out an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two attempts to connect to a driver that is about to start.
+const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 /// The pause after a failure that may be temporary, such as a full disk.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -54,6 +61,27 @@ pub fn wake(state: &Scoped) -> Result<(), EngineError> {
         let error = EngineError::new(ErrorKind::CannotStart, error);
         error.advise("the run is stored; it goes on with the next start of a driver")
     })
+}
+
+/// Wakes the driver and waits until it has done something, or until [`ANSWER_TIMEOUT`].
+pub(super) fn wake_until(state: &Scoped, is_done: &dyn Fn() -> bool) -> Result<(), EngineError> {
+    let plans = state.store().layout().plans();
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let mut is_started = false;
+    while !is_done() && Instant::now() < deadline {
+        if let Ok(mut connection) = supervisor::connect_socket(&plans) {
+            // The driver closes the connection at the end of its round.
+            connection.set_read_timeout(Some(ANSWER_TIMEOUT)).ok();
+            connection.read_exact(&mut [0]).ok(); // it never sends anything
+        } else if !is_started {
+            wake(state)?;
+            is_started = true;
+        }
+        if !is_done() {
+            std::thread::sleep(CONNECT_PAUSE);
+        }
+    }
+    Ok(())
 }
 
 /// Starts a driver that goes on after this process exits.

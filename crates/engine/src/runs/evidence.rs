@@ -314,7 +314,7 @@ mod tests {
         let text = first(entry(created("overlay", &["/mnt/shared"]))).unwrap();
         assert!(text.contains("/mnt/shared"), "{text}");
         assert!(first(entry(created("direct", &[]))).is_some());
-        assert!(first(entry(WorkspaceApplying { files: 1 })).is_some());
+        assert!(first(entry(WorkspaceApplying::new(1))).is_some());
     }
 
     #[test]

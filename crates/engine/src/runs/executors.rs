@@ -79,7 +79,7 @@ impl Context<'_> {
         Some(inputs)
     }
 
-    fn instances(&self, task: &belljar_model::plan::TaskId) -> Vec<TaskRef> {
+    pub(super) fn instances(&self, task: &belljar_model::plan::TaskId) -> Vec<TaskRef> {
         let single = TaskRef { task: task.clone(), item: None };
         if self.plan.task(task).is_none_or(|task| task.for_each.is_none()) {
             return vec![single];
@@ -229,33 +229,30 @@ impl Context<'_> {
 
     /// Returns the end of an attempt whose output is at its place in the run.
     fn output(&self, of: &TaskRef, stored: &TaskOutput) -> Result<End, EngineError> {
+        let content = fs::read(self.files.output(of)).kind(ErrorKind::Broken)?;
+        Ok(match self.selections(of, &content) {
+            Ok(selections) => End::Done(output_of(stored, selections)),
+            Err(text) => failed(text),
+        })
+    }
+
+    /// Checks the type of a content, and returns what other tasks need from it. The error is a sentence.
+    pub(super) fn selections(&self, of: &TaskRef, content: &[u8]) -> Result<Selections, String> {
         let kind = self.plan.task(&of.task).map_or(OutputKind::Bytes, |task| task.output.kind);
-        let selections = match kind {
-            OutputKind::Bytes | OutputKind::Branch => Selections::default(),
-            OutputKind::Text | OutputKind::Json | OutputKind::Choice => {
-                let content = fs::read(self.files.output(of)).kind(ErrorKind::Broken)?;
-                let Ok(text) = String::from_utf8(content) else {
-                    return Ok(failed("the output is not UTF-8 text"));
-                };
-                match kind {
-                    OutputKind::Json => match serde_json::from_str(&text) {
-                        Ok(value) => self.graph.select(&of.task, &value),
-                        Err(error) => {
-                            return Ok(failed(format!("the output is not JSON: {error}")));
-                        }
-                    },
-                    OutputKind::Choice if !self.is_choice(of, text.trim()) => {
-                        return Ok(failed("the output is not the id of an input of the task"));
-                    }
-                    OutputKind::Choice
-                    | OutputKind::Text
-                    | OutputKind::Bytes
-                    | OutputKind::Branch => Selections::default(),
-                }
-            }
-        };
-        let (digest, size) = (stored.hash(), stored.size());
-        Ok(End::Done(Output { digest, size, labels: Default::default(), selections }))
+        if matches!(kind, OutputKind::Bytes | OutputKind::Branch) {
+            return Ok(Selections::default());
+        }
+        let text = std::str::from_utf8(content);
+        let text = text.map_err(|_| "the output is not UTF-8 text".to_owned())?;
+        if kind == OutputKind::Json {
+            let value = serde_json::from_str(text);
+            let value = value.map_err(|error| format!("the output is not JSON: {error}"))?;
+            return Ok(self.graph.select(&of.task, &value));
+        }
+        if kind == OutputKind::Choice && !self.is_choice(of, text.trim()) {
+            return Err("the output is not the id of an input of the task".to_owned());
+        }
+        Ok(Selections::default())
     }
 
     fn is_choice(&self, of: &TaskRef, text: &str) -> bool {
@@ -288,6 +285,12 @@ impl Context<'_> {
         };
         Ok(InputKind::Ended(of.clone(), end, usage))
     }
+}
+
+/// Returns the output whose content is stored.
+pub(super) fn output_of(stored: &TaskOutput, selections: Selections) -> Output {
+    let (digest, size) = (stored.hash(), stored.size());
+    Output { digest, size, labels: Default::default(), selections }
 }
 
 fn failed(text: impl Into<String>) -> End {

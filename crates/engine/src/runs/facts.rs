@@ -126,7 +126,7 @@ pub fn event(fact: &Fact) -> Event {
             at: Some(at),
         }
         .into(),
-        FactKind::ApprovalRefused { of, digest, why, by } => ApprovalRefused {
+        FactKind::ApprovalRefused { of, digest, why, by, text } => ApprovalRefused {
             why: match why {
                 RefusedBecause::Rejected => OPERATOR,
                 RefusedBecause::Expired => TIMEOUT,
@@ -134,6 +134,7 @@ pub fn event(fact: &Fact) -> Event {
             .to_owned(),
             bound_to: *digest,
             by: by.as_ref().map(ToString::to_string),
+            text: text.clone(),
             task: Some(of.instance().to_string()),
             attempt: Some(of.attempt.into()),
             at: Some(at),
@@ -353,6 +354,7 @@ impl Read {
                     _ => return Err(self.error("why")),
                 },
                 by: event.by.as_deref().map(|by| self.principal(by)).transpose()?,
+                text: event.text.clone(),
             },
             Event::AttentionSettled(event) => FactKind::AttentionSettled {
                 of,

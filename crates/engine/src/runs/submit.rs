@@ -190,7 +190,10 @@ fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
             Executor::Command { .. } | Executor::Code { .. } | Executor::Stub { .. } => {}
             Executor::Agent { .. } => return refuse(task, "`agent`"),
             Executor::Model { .. } => return refuse(task, "`model`"),
-            Executor::Approval { .. } => return refuse(task, "`approval`"),
+            Executor::Approval { deny_when, .. } if !deny_when.is_empty() => {
+                return refuse(task, "`deny_when`");
+            }
+            Executor::Approval { .. } => {}
         }
         if !task.checks.is_empty() {
             return refuse(task, "`check`");

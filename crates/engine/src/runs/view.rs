@@ -169,12 +169,21 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
         FactKind::TaskStopped { of, reason, .. } => change(of.clone(), &|view| {
             (view.ended, view.reason) = (Some(fact.at), Some(reason.name().to_owned()));
         }),
+        FactKind::ApprovalAsked { of, .. } => change(of.instance(), &|view| {
+            (view.attempt, view.started) = (of.attempt, Some(fact.at));
+        }),
+        FactKind::ApprovalGiven { of, .. } => change(of.instance(), &|view| {
+            view.ended = Some(fact.at);
+        }),
+        FactKind::ApprovalRefused { of, why, by, text, .. } => change(of.instance(), &|view| {
+            let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            let text = text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+            let reason = format!("{}{by}{text}", why.name());
+            (view.ended, view.reason) = (Some(fact.at), Some(reason));
+        }),
         FactKind::PlanAccepted { .. }
         | FactKind::DriverOpened { .. }
         | FactKind::TaskRetrying { .. }
-        | FactKind::ApprovalAsked { .. }
-        | FactKind::ApprovalGiven { .. }
-        | FactKind::ApprovalRefused { .. }
         | FactKind::AttentionSettled { .. }
         | FactKind::BudgetLeased { .. }
         | FactKind::PlanCancelling { .. }

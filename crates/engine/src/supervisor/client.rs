@@ -18,7 +18,7 @@ use super::connection::{self, receive};
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
 use super::spec::Prepare;
 use super::{ROLE, build, legacy};
-use crate::approvals::{Approvals, RequestId, Supervisors};
+use crate::approvals::{RequestId, Supervisors};
 use crate::box_store::{self, NamedBox};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HOME_VARIABLE;
@@ -197,11 +197,6 @@ impl Supervisors for OfNamedBoxes {
         let of = NamedBox::find(state, name)?;
         ask(state, &of, &ToSupervisor::ApprovalAnswered { run, number }).map(drop)
     }
-}
-
-/// Returns the questions of named boxes that wait for an answer of the operator.
-pub const fn approvals(state: &Scoped) -> Approvals<'_> {
-    Approvals::new(state, &OfNamedBoxes)
 }
 
 /// Returns whether an error means that no process listens on the socket any more.

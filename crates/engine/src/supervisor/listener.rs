@@ -54,7 +54,7 @@ pub(super) fn serve(socket: &UnixListener, session: &Arc<BoxSession>) {
 }
 
 /// Returns whether the client runs as the same user as the supervisor, or as root.
-pub(super) fn is_own_user(client: &UnixStream) -> bool {
+pub(crate) fn is_own_user(client: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     rustix::net::sockopt::socket_peercred(client)
         .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())

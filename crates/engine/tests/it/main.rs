@@ -18,6 +18,8 @@ mod network;
 #[cfg(test)]
 mod plan_code;
 #[cfg(test)]
+mod plan_gates;
+#[cfg(test)]
 mod plan_runs;
 #[cfg(test)]
 mod run;

@@ -18,31 +18,35 @@ use serde_json::Value;
 use crate::test_engine::TestEngine;
 
 /// A script whose first attempt waits for a file in its inputs.
-const GO: &str = "echo waiting >&2; until [ -e /run/task/in/go ] || [ $BELLJAR_ATTEMPT = 2 ]; do sleep 0.02; done";
+pub(crate) const GO: &str = "echo waiting >&2; until [ -e /run/task/in/go ] || [ $BELLJAR_ATTEMPT = 2 ]; do sleep 0.02; done";
 
-fn checked(engine: &TestEngine, text: &str) -> CheckedPlan {
+pub(crate) fn checked(engine: &TestEngine, text: &str) -> CheckedPlan {
     let (config, _) = engine.state.load_config(None).unwrap();
     let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
     plans::check(text, "plan.toml", &ceiling).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-fn try_submit(engine: &TestEngine, text: &str, key: Option<&str>) -> Result<RunId, EngineError> {
+pub(crate) fn try_submit(
+    engine: &TestEngine,
+    text: &str,
+    key: Option<&str>,
+) -> Result<RunId, EngineError> {
     let key = key.map(|key| SubmitKey::new(key).unwrap());
     submit(&engine.state, &checked(engine, text), &engine.lab.workspace(), key.as_ref())
 }
 
 #[track_caller]
-fn start(engine: &TestEngine, text: &str) -> RunId {
+pub(crate) fn start(engine: &TestEngine, text: &str) -> RunId {
     try_submit(engine, text, None).unwrap()
 }
 
-fn view(engine: &TestEngine, run: RunId) -> RunView {
+pub(crate) fn view(engine: &TestEngine, run: RunId) -> RunView {
     view::run(&engine.state, run).unwrap()
 }
 
 /// Waits until a run has ended and its driver has exited.
 #[track_caller]
-fn finish(engine: &TestEngine, run: RunId) -> RunView {
+pub(crate) fn finish(engine: &TestEngine, run: RunId) -> RunView {
     let log = engine.lab.state().join("plans/driver.log");
     belljar_testkit::eventually_shows(
         "the run ends",
@@ -58,28 +62,28 @@ fn finish(engine: &TestEngine, run: RunId) -> RunView {
 }
 
 #[track_caller]
-fn run(engine: &TestEngine, text: &str) -> RunView {
+pub(crate) fn run(engine: &TestEngine, text: &str) -> RunView {
     finish(engine, start(engine, text))
 }
 
-fn of(task: &str) -> TaskRef {
+pub(crate) fn of(task: &str) -> TaskRef {
     task.parse().unwrap()
 }
 
 #[track_caller]
-fn task<'v>(view: &'v RunView, name: &str) -> &'v TaskView {
+pub(crate) fn task<'v>(view: &'v RunView, name: &str) -> &'v TaskView {
     let found = view.tasks.iter().find(|task| task.of == of(name));
     found.unwrap_or_else(|| panic!("no task {name}: {view:#?}"))
 }
 
 #[track_caller]
-fn output(engine: &TestEngine, view: &RunView, task: &str) -> String {
+pub(crate) fn output(engine: &TestEngine, view: &RunView, task: &str) -> String {
     let bytes = view::output(&engine.state, view.run, &of(task));
     String::from_utf8(bytes.unwrap_or_else(|error| panic!("{error:?} {view:#?}"))).unwrap()
 }
 
 /// Returns the events of a kind in the chain of a run.
-fn events(engine: &TestEngine, run: RunId, kind: &str) -> Vec<Value> {
+pub(crate) fn events(engine: &TestEngine, run: RunId, kind: &str) -> Vec<Value> {
     let id = run.to_string();
     let mut events = engine.events();
     events.retain(|event| event["run"] == id.as_str() && event["kind"] == kind);
@@ -87,14 +91,14 @@ fn events(engine: &TestEngine, run: RunId, kind: &str) -> Vec<Value> {
 }
 
 /// Returns how often each task was started, from the ledger.
-fn starts(engine: &TestEngine, run: RunId, task: &str) -> usize {
+pub(crate) fn starts(engine: &TestEngine, run: RunId, task: &str) -> usize {
     let started = events(engine, run, "task.started");
     started.iter().filter(|event| event["fields"]["task"] == task).count()
 }
 
 /// Kills the process that has a file of the state directory open.
 #[track_caller]
-fn kill_holder(engine: &TestEngine, file: &str) {
+pub(crate) fn kill_holder(engine: &TestEngine, file: &str) {
     let file = engine.lab.state().join(file);
     let has_open = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
@@ -110,14 +114,14 @@ fn kill_holder(engine: &TestEngine, file: &str) {
 }
 
 #[track_caller]
-fn kill_driver(engine: &TestEngine) {
+pub(crate) fn kill_driver(engine: &TestEngine) {
     kill_holder(engine, "driver.lock");
     eventually("the lock of the driver is free", || !DriverLock::is_held(engine.state.store()));
 }
 
 /// Waits until the program of a task has written the line of [`GO`], and returns its box run.
 #[track_caller]
-fn wait_for_program(engine: &TestEngine, run: RunId, name: &str) -> RunId {
+pub(crate) fn wait_for_program(engine: &TestEngine, run: RunId, name: &str) -> RunId {
     let mut box_run = None;
     eventually("the program of the task waits", || {
         box_run = task(&view(engine, run), name).box_run;
@@ -127,7 +131,7 @@ fn wait_for_program(engine: &TestEngine, run: RunId, name: &str) -> RunId {
 }
 
 /// Lets a program of [`GO`] continue.
-fn release(engine: &TestEngine, run: RunId, box_run: RunId) {
+pub(crate) fn release(engine: &TestEngine, run: RunId, box_run: RunId) {
     let inputs = engine.lab.state().join(format!("plans/{run}/work/{box_run}"));
     fs::write(inputs.join("go"), "").unwrap();
 }
@@ -296,7 +300,7 @@ fn output_of_the_wrong_type_or_size_fails_with_a_named_reason() {
 fn executors_and_limits_that_are_not_supported_are_refused_before_anything_is_recorded() {
     let engine = TestEngine::new();
     let plans = [
-        ("[task.a]\ndo = { approval = 'Go?' }", "`approval`"),
+        ("[task.a]\ndo = { approval = 'Go?', deny_when = ['untrusted'] }", "`deny_when`"),
         ("[task.a]\ndo = { stub = 1 }\ncheck = [{ command = ['true'] }]", "`check`"),
         ("[run]\nbudget = { calls = 3 }\n[task.a]\ndo = { stub = 1 }", "`calls`"),
     ];

@@ -192,6 +192,14 @@ pub(crate) fn open_engine_with_path(
     open(lab, home, &[("PATH", path)]).map(|(state, _)| state)
 }
 
+/// Opens an engine whose clock was set back by one hour.
+pub(crate) fn open_engine_with_old_clock(lab: &Lab) -> Scoped {
+    fn an_hour_ago() -> std::time::SystemTime {
+        belljar_testkit::wall_clock() - std::time::Duration::from_hours(1)
+    }
+    open_clock(&lab.home(), &lab.state(), &[], Clock::new(an_hour_ago)).unwrap().0
+}
+
 /// Opens the state directory of another test process.
 pub(crate) fn open_state(user_home: &Path, home: &Path) -> Scoped {
     open_for(user_home, home, &[]).map(|(state, _)| state).unwrap()
@@ -210,6 +218,15 @@ fn open_for(
     home: &Path,
     extra_variables: &[(&str, &str)],
 ) -> Result<(Scoped, Arc<Notices>), EngineError> {
+    open_clock(user_home, home, extra_variables, Clock::new(belljar_testkit::wall_clock))
+}
+
+fn open_clock(
+    user_home: &Path,
+    home: &Path,
+    extra_variables: &[(&str, &str)],
+    clock: Clock,
+) -> Result<(Scoped, Arc<Notices>), EngineError> {
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     let mut variables = vec![("PATH".into(), path.into()), ("HOME".into(), user_home.into())];
     variables.extend(extra_variables.iter().map(|(name, value)| (name.into(), value.into())));
@@ -218,7 +235,7 @@ fn open_for(
     let config = EngineConfig { home: home.to_owned(), config_file: None, host };
     let notices = Arc::new(Notices::default());
     let observer: Arc<dyn Observer> = Arc::clone(&notices) as Arc<dyn Observer>;
-    let engine = Engine::open(config, Clock::new(belljar_testkit::wall_clock), observer)?;
+    let engine = Engine::open(config, clock, observer)?;
     Ok((engine.of(&local_caller())?, notices))
 }
 

@@ -6,6 +6,7 @@ use belljar_model::display;
 use crate::scope::CLOCK;
 use belljar_engine::approvals::{Approval, ApprovalKind, ApprovalQuery, ApprovalState};
 use belljar_engine::box_store::NamedBox;
+use belljar_engine::runs::gates;
 use belljar_engine::scope::Scoped;
 use belljar_engine::supervisor::{
     self,
@@ -73,7 +74,7 @@ fn quiet(state: &Scoped, named_box: &NamedBox) -> Option<u64> {
 fn open_approvals(state: &Scoped) -> Vec<Approval> {
     let kind = Some(ApprovalKind::Request);
     let query = ApprovalQuery { kind, ..ApprovalQuery::default() };
-    let mut open_approvals = supervisor::approvals(state).list(&query).unwrap_or_default();
+    let mut open_approvals = gates::approvals(state).list(&query).unwrap_or_default();
     open_approvals.retain(|approval| approval.state == ApprovalState::Open);
     open_approvals
 }

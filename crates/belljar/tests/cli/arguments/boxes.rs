@@ -250,7 +250,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar approve first
-belljar: invalid value 'first' for '[ID]...': expected NAME:NUMBER, as `belljar approve` lists it
+belljar: invalid value 'first' for '[ID]...': expected NAME:NUMBER or the beginning of a digest, as `belljar approve` lists it
 
 For more information, try '--help'.
 [exit 2]

@@ -26,10 +26,8 @@ use rustix::net::RecvFlags;
 use super::control::{BrokerControl, Command};
 use super::renewals::Renewals;
 use super::summary::NetworkSummary;
-use crate::approvals::requests::ClaimedAnswer;
-use crate::approvals::{
-    ApprovalOutcome, NewRequest, RequestId, Verdict as ApprovalVerdict, request_digest,
-};
+use crate::approvals::requests::{ClaimedAnswer, RequestVerdict as ApprovalVerdict};
+use crate::approvals::{ApprovalOutcome, NewRequest, RequestId, request_digest};
 use crate::clock::Clock;
 use crate::record::LedgerHandle;
 

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use belljar_ledger::{Actor, Digest, Draft, Reader};
+use belljar_ledger::{Actor, Digest, Draft, Event, Reader, RecordError};
 use belljar_model::RunId;
 use belljar_model::caller::TenantId;
 use belljar_model::plan::{Executor, TaskId};
 
+use super::gates::LiveGates;
+use crate::approvals::gates::GateFiles;
 use crate::error::EngineError;
+use crate::record::LedgerHandle;
 use crate::runs::budget::{Accounts, Limits, Owner};
 use crate::runs::executors::Context;
 use crate::runs::facts;
 use crate::runs::files::{RunFiles, Submitted};
 use crate::runs::graph::Graph;
 use crate::runs::machine::{
-    Command, Fact, FactKind, Input, InputKind, Moment, RunState, Try, advance,
+    Command, Fact, FactKind, Input, InputKind, Moment, RunState, TaskRef, Try, advance,
 };
 use crate::runs::view::Loaded;
 use crate::scope::Scoped;
@@ -35,6 +38,8 @@ pub(super) struct Live {
     sequence: u64,
     /// The box and the start of each attempt that runs.
     started: BTreeMap<Try, (Option<RunId>, Moment)>,
+    /// The gates of the run, and their files.
+    pub(super) gates: LiveGates,
     /// Facts that are not recorded yet.
     facts: Vec<Fact>,
     /// Commands that wait until the facts are on disk.
@@ -65,6 +70,7 @@ impl Live {
             created,
             sequence,
             started: BTreeMap::new(),
+            gates: LiveGates::default(),
             facts: Vec::new(),
             commands: Vec::new(),
             requests: Vec::new(),
@@ -82,6 +88,7 @@ impl Live {
                 accounts.restore(&live.owners(tenant, &of.task), lease);
             }
         }
+        live.gates.look_for_files(&GateFiles::new(state));
         for (of, settlement) in settled {
             accounts.settle(&live.owners(tenant, &of.task), &settlement);
         }
@@ -103,6 +110,18 @@ impl Live {
             base: &self.submitted.base,
             files: &self.files,
             progress: &self.progress,
+        }
+    }
+
+    pub(super) fn plan_name(&self) -> &str {
+        self.submitted.plan.name()
+    }
+
+    /// Returns the question of a gate.
+    pub(super) fn question(&self, of: &TaskRef) -> &str {
+        match self.submitted.plan.task(&of.task).map(|task| &task.executor) {
+            Some(Executor::Approval { question, .. }) => question,
+            _ => "",
         }
     }
 
@@ -143,6 +162,7 @@ impl Live {
     }
 
     fn note(&mut self, fact: &Fact) {
+        self.gates.note(fact);
         if let FactKind::TaskStarted { of, box_run, .. } = &fact.kind {
             self.started.insert(of.clone(), (*box_run, fact.at));
         }
@@ -172,6 +192,19 @@ impl Live {
             drafts.push(if drafts.is_empty() { draft.after(self.sequence) } else { draft });
         }
         drafts
+    }
+
+    /// Records one event of the run at once, before the facts that are not recorded yet. Returns its index.
+    pub(super) fn record(
+        &mut self,
+        ledger: &LedgerHandle,
+        event: impl Into<Event>,
+        cause: Option<u64>,
+    ) -> Result<u64, RecordError> {
+        let draft = Draft::new(event).of_run(self.run).by(Actor::Driver);
+        let receipt = ledger.record(draft.because_of_index(cause).after(self.sequence))?;
+        self.sequence = self.sequence.saturating_add(1);
+        Ok(receipt.index())
     }
 
     /// Notes that all facts are on disk. Returns the commands that can be carried out now.

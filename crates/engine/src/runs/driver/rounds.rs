@@ -12,6 +12,7 @@ use belljar_ledger::{Draft, LedgerPaths, Reader, RecordError};
 use belljar_model::RunId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::gates::Answers;
 use super::live::Live;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::{self, LedgerHandle};
@@ -48,15 +49,15 @@ impl From<EngineError> for Stop {
 
 /// The state of the driver process.
 pub(super) struct Driver<'a> {
-    state: &'a Scoped,
-    ledger: LedgerHandle,
+    pub(super) state: &'a Scoped,
+    pub(super) ledger: LedgerHandle,
     epoch: Epoch,
     /// The time of the first instant below; never before the last recorded fact.
     opened: Moment,
     since: Instant,
     listener: Option<UnixListener>,
     accounts: Accounts,
-    runs: BTreeMap<RunId, Live>,
+    pub(super) runs: BTreeMap<RunId, Live>,
     hosts: Vec<Waiting>,
     /// Stubs that run, by the time of their end.
     stubs: BTreeSet<(Moment, RunId, Try)>,
@@ -66,6 +67,8 @@ pub(super) struct Driver<'a> {
     taken: Vec<(RunId, RunId)>,
     /// Runs that cannot be loaded. They are reported once.
     damaged: BTreeSet<RunId>,
+    /// Answers to gates, as the driver carries them out.
+    pub(super) answers: Answers,
 }
 
 /// An attempt whose host runs.
@@ -121,6 +124,7 @@ impl<'a> Driver<'a> {
             inbox: Vec::new(),
             taken: Vec::new(),
             damaged: BTreeSet::new(),
+            answers: Answers::default(),
         };
         driver.listen()?;
         driver.look_for_work()?;
@@ -146,7 +150,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Returns the time. It never goes back, also if the clock of the host does.
-    fn now(&self) -> Moment {
+    pub(super) fn now(&self) -> Moment {
         self.opened.after(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -163,9 +167,11 @@ impl<'a> Driver<'a> {
 
     /// Decides all inputs, records the facts of all runs, and carries out the commands.
     fn round(&mut self) -> Result<(), Stop> {
+        self.finish_updates()?;
         for (run, kind) in std::mem::take(&mut self.inbox) {
             self.give(run, kind)?;
         }
+        self.answer_gates()?;
         let runs: Vec<RunId> = self.runs.keys().copied().collect();
         for run in runs {
             self.give(run, InputKind::Time)?;
@@ -189,6 +195,7 @@ impl<'a> Driver<'a> {
         for (run, command) in commands {
             self.perform(run, command);
         }
+        self.update_gate_files()?;
         self.runs.retain(|_, live| live.progress.outcome().is_none());
         self.end_stubs()?;
         Ok(())
@@ -289,8 +296,9 @@ impl<'a> Driver<'a> {
             Command::Kill(of) => self.kill(run, of),
             // Attempts that can start are found in each round, and so is the time of the next timer.
             Command::Reserve(_) | Command::Wake(_) | Command::Settle(..) => {}
-            // Only tasks that `submit` refuses have checks, gates and leases that grow.
-            Command::Extend(..) | Command::Judge(_) | Command::Notify(_) => {}
+            Command::Notify(digest) => self.answers.asked.push((run, digest)),
+            // Only tasks that `submit` refuses have checks and leases that grow.
+            Command::Extend(..) | Command::Judge(_) => {}
         }
     }
 
@@ -360,7 +368,7 @@ impl<'a> Driver<'a> {
                 continue;
             }
             match Live::load(self.state, &reader, run, &mut self.accounts) {
-                Ok(live) => self.resume(live)?,
+                Ok(live) => self.resume(&reader, live)?,
                 Err(error) => {
                     let error = error.context(format!("run {run} cannot continue"));
                     self.state.failed(&anyhow::anyhow!("{error:#}"));
@@ -368,6 +376,7 @@ impl<'a> Driver<'a> {
                 }
             }
         }
+        self.answers.are_expected = true;
         for (run, live) in &mut self.runs {
             let requests = control::requests(&live.files);
             let requests = requests.context("cannot read requests").kind(ErrorKind::Broken)?;
@@ -380,13 +389,14 @@ impl<'a> Driver<'a> {
     }
 
     /// Continues a run: adopts its hosts, and reports the attempts whose hosts have ended.
-    fn resume(&mut self, live: Live) -> Result<(), EngineError> {
+    fn resume(&mut self, reader: &Reader, live: Live) -> Result<(), EngineError> {
         let run = live.run;
         let ahead = live.last_fact.0.saturating_sub(self.now().0);
         self.opened = self.opened.after(ahead);
         let running: Vec<(Try, Option<RunId>)> =
             live.progress.running().map(|(of, _)| (of.clone(), live.box_of(&of))).collect();
         let commands = live.progress.resume(self.now());
+        self.find_updates(reader, &live)?;
         let live = self.runs.entry(run).or_insert(live);
         live.repeat(commands);
         for (of, box_run) in running {
@@ -439,7 +449,7 @@ impl<'a> Driver<'a> {
         }
         if listening {
             if let Some(listener) = &self.listener {
-                while listener.accept().is_ok() {}
+                self.answers.accept(listener);
             }
             self.look_for_work()?;
         }

@@ -114,7 +114,13 @@ fn kinds() -> impl Strategy<Value = FactKind> {
             }
         ),
         (tries(), digests(), one_of(RefusedBecause::ALL), proptest::option::of(principals()))
-            .prop_map(|(of, digest, why, by)| FactKind::ApprovalRefused { of, digest, why, by }),
+            .prop_map(|(of, digest, why, by)| FactKind::ApprovalRefused {
+                of,
+                digest,
+                why,
+                text: by.as_ref().map(ToString::to_string),
+                by
+            }),
         (tries(), settled, principals()).prop_map(|(of, how, by)| FactKind::AttentionSettled {
             of,
             how,
@@ -255,7 +261,13 @@ fn kinds_and_fields_of_facts_are_unchanged() {
         "approval.given at=9 attempt=2 bound_to by=user:1000 labels=[model] output output_bytes=3 selections=0001ffff task=fix[1] verdict=edit",
     );
     check(
-        FactKind::ApprovalRefused { of: of(), digest, why: RefusedBecause::Expired, by: None },
+        FactKind::ApprovalRefused {
+            of: of(),
+            digest,
+            why: RefusedBecause::Expired,
+            by: None,
+            text: None,
+        },
         "approval.refused at=9 attempt=2 bound_to task=fix[1] why=timeout",
     );
     check(

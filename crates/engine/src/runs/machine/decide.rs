@@ -219,18 +219,19 @@ fn answered(state: &RunState, answer: &GateAnswer, now: Moment) -> Option<FactKi
     Some(match verdict {
         GateVerdict::Approve(output) => given(output, false),
         GateVerdict::Edit(output) => given(output, true),
-        GateVerdict::Reject => FactKind::ApprovalRefused {
+        GateVerdict::Reject(text) => FactKind::ApprovalRefused {
             of,
             digest: *digest,
             why: RefusedBecause::Rejected,
             by: Some(by),
+            text: text.as_deref().map(shortened),
         },
     })
 }
 
 fn expired(state: &RunState, ix: InstanceIx, digest: Digest) -> FactKind {
     let of = state.current(ix);
-    FactKind::ApprovalRefused { of, digest, why: RefusedBecause::Expired, by: None }
+    FactKind::ApprovalRefused { of, digest, why: RefusedBecause::Expired, by: None, text: None }
 }
 
 fn settled(state: &RunState, of: &Try, how: &Settled) -> Option<Settled> {

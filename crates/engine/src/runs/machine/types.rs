@@ -320,7 +320,8 @@ pub enum GateVerdict {
     Approve(Output),
     /// The person agrees to another text. The gate passes on this text.
     Edit(Output),
-    Reject,
+    /// The person refuses, and can say why.
+    Reject(Option<String>),
 }
 
 /// The decision of a person about a lost attempt.
@@ -455,6 +456,8 @@ pub enum FactKind {
         digest: Digest,
         why: RefusedBecause,
         by: Option<Principal>,
+        /// The reason that the person gave.
+        text: Option<String>,
     },
     AttentionSettled {
         of: Try,

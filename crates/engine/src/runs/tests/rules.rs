@@ -406,7 +406,7 @@ fn gate_is_asked_answered_once_and_refused_at_its_deadline() {
     assert_eq!((lab.status("gate"), lab.status("b")), ("failed", "stopped"));
     let mut lab = Lab::new(vec![gate("gate"), after()]);
     let (digest, by) = (lab.digest(), Sender::outside(person()));
-    lab.give(InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject }));
+    lab.give(InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject(None) }));
     assert_eq!((lab.status("gate"), lab.status("b")), ("failed", "stopped"));
 }
 

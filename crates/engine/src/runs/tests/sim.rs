@@ -566,7 +566,7 @@ impl Driver {
                 let edited = json!({ "edited": content });
                 GateVerdict::Edit(world.output(&of, &behaviour, &edited))
             }
-            Decision::Reject => GateVerdict::Reject,
+            Decision::Reject => GateVerdict::Reject(None),
             Decision::Silence => return Ok(()),
         };
         let agent: Principal = "agent:claude".parse().unwrap();
@@ -680,13 +680,13 @@ fn contradicted(report: InputKind) -> Option<InputKind> {
         InputKind::Judged(of, Verdict::Rejected { .. }, usage) => {
             InputKind::Judged(of, Verdict::Passed, usage)
         }
-        InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject }) => {
+        InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject(None) }) => {
             let forged = output(&Try { task: "forged".parse().unwrap(), item: None, attempt: 1 });
             let verdict = GateVerdict::Approve(forged);
             InputKind::Answered(GateAnswer { digest, by, verdict })
         }
         InputKind::Answered(answer) => {
-            InputKind::Answered(GateAnswer { verdict: GateVerdict::Reject, ..answer })
+            InputKind::Answered(GateAnswer { verdict: GateVerdict::Reject(None), ..answer })
         }
         InputKind::Settled(of, Settled::Failed, by) => {
             let how = Settled::Done(output(&of));
