@@ -15,7 +15,8 @@
 //!
 //! [`submit`] stores the files of a run ([`files`]) and records that its plan is accepted. [`driver`] is
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts, and
-//! [`view`] shows runs. [`gates`] shows the questions of gates and takes the answers of people.
+//! [`view`] shows runs. [`gates`] shows the questions of gates and takes the answers of people. [`store`]
+//! derives tables of runs from the ledger, and [`rows`] lists runs from them.
 
 pub mod budget;
 pub mod control;
@@ -31,6 +32,9 @@ pub mod graph;
 pub mod host;
 pub mod machine;
 pub mod plans;
+pub mod rows;
+mod store;
+mod stubs;
 pub mod submit;
 pub mod view;
 

@@ -139,6 +139,15 @@ impl Index {
         self.catch_up(log).map(drop)
     }
 
+    /// As [`Self::complete`], but counts only the intents without an outcome.
+    pub(crate) fn complete_intents(&mut self, log: &Log) -> Result<(), IndexError> {
+        let checked = check::has_all_intents(&self.connection);
+        match checked.map_err(self.failed("count the intents of the index"))? {
+            true => Ok(()),
+            false => self.complete(log),
+        }
+    }
+
     /// Returns whether the index is a file that other processes share.
     #[cfg(test)]
     pub(crate) const fn is_on_disk(&self) -> bool {

@@ -277,10 +277,12 @@ impl Ledger {
     /// lock, and other processes wait meanwhile.
     fn prepare(&self, drafts: &[Draft]) -> Result<(), RecordError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_updated = false;
         for draft in drafts {
             let Some(run) = draft.run.filter(|run| known.get(*run).is_none()) else { continue };
-            if !draft.event.begins_run() {
+            if !draft.event.begins_run() && !is_updated {
                 self.query_index(|_, _| Ok(()))?;
+                is_updated = true;
             }
             known.insert(run, ());
         }

@@ -17,6 +17,7 @@
 mod gates;
 mod live;
 mod rounds;
+mod rows;
 
 use std::fs::{DirBuilder, File};
 use std::io::Read as _;
@@ -144,7 +145,8 @@ pub fn run(state: &Scoped) -> Result<(), EngineError> {
 
 /// Returns the highest recorded number of a driver.
 fn last_epoch(state: &Scoped) -> Result<u64, EngineError> {
-    let reader = match Reader::open(&LedgerPaths::under(state.home())) {
+    // The epoch is also in a file, so a row that is missing in the index does no harm.
+    let reader = match Reader::open_uncounted(&LedgerPaths::under(state.home())) {
         Err(ReaderError::None { .. }) => return Ok(0),
         opened => opened.context("cannot read the ledger").kind(ErrorKind::Broken)?,
     };

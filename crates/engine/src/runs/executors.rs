@@ -22,6 +22,7 @@ use super::host::{
     TaskRunWorkspace, TaskWork,
 };
 use super::machine::{End, Evidence, FailReason, InputKind, Output, RunState, TaskRef, Try};
+use super::stubs;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 
@@ -65,7 +66,7 @@ impl Context<'_> {
                         let Some(output) = self.progress.output(&of) else { continue };
                         inputs.files.push(InputFile {
                             name: of.to_string(),
-                            content: self.files.checked_output(&of, output.digest)?,
+                            content: self.checked_output(&of, output.digest)?,
                             labels: output.labels.iter().map(ToString::to_string).collect(),
                         });
                     }
@@ -77,6 +78,12 @@ impl Context<'_> {
             None => None,
         };
         Some(inputs)
+    }
+
+    /// Returns the file with an output, or `None` if it is not the one with this commitment.
+    fn checked_output(&self, of: &TaskRef, bound: Digest) -> Option<PathBuf> {
+        let stored = self.files.stored_output(of, bound);
+        stored.or_else(|| self.files.write_stub_output(self.plan, of, bound))
     }
 
     pub(super) fn instances(&self, task: &belljar_model::plan::TaskId) -> Vec<TaskRef> {
@@ -96,7 +103,7 @@ impl Context<'_> {
             ForEach::Output { of, at, .. } => {
                 let of = TaskRef { task: of.clone(), item: None };
                 let bound = self.progress.output(&of)?.digest;
-                let text = fs::read(self.files.checked_output(&of, bound)?).ok()?;
+                let text = fs::read(self.checked_output(&of, bound)?).ok()?;
                 let list: Json = serde_json::from_slice(&text).ok()?;
                 list.pointer(at)?.get(item).map(Json::to_string)
             }
@@ -230,10 +237,15 @@ impl Context<'_> {
     /// Returns the end of an attempt whose output is at its place in the run.
     fn output(&self, of: &TaskRef, stored: &TaskOutput) -> Result<End, EngineError> {
         let content = fs::read(self.files.output(of)).kind(ErrorKind::Broken)?;
-        Ok(match self.selections(of, &content) {
+        Ok(self.end_with(of, stored, &content))
+    }
+
+    /// Returns the end of an attempt with an output of this content.
+    fn end_with(&self, of: &TaskRef, stored: &TaskOutput, content: &[u8]) -> End {
+        match self.selections(of, content) {
             Ok(selections) => End::Done(output_of(stored, selections)),
             Err(text) => failed(text),
-        })
+        }
     }
 
     /// Checks the type of a content, and returns what other tasks need from it. The error is a sentence.
@@ -260,25 +272,25 @@ impl Context<'_> {
         inputs.files.iter().any(|input| input.name == text)
     }
 
-    /// Returns the end of a stub, and stores its output.
+    /// Returns the end of a stub. Its output is part of the plan, so nothing is stored.
     pub(super) fn stub(&self, of: &Try) -> Result<InputKind, EngineError> {
         let usage = Some(Amounts::default());
-        let end = match self.plan.task(&of.task).map(|task| (&task.executor, &task.output)) {
+        let instance = of.instance();
+        let task = self.plan.task(&of.task);
+        let end = match task.map(|task| (&task.executor, task.output.max.as_u64())) {
             Some((Executor::Stub { fail: Some(text), .. }, _)) => {
                 End::Failed { reason: FailReason::Stub, text: text.clone() }
             }
-            Some((Executor::Stub { output, .. }, spec)) => {
-                let content = match (spec.kind, output) {
-                    (OutputKind::Json, value) => value.to_string(),
-                    (_, Json::String(text)) => text.clone(),
-                    (_, value) => value.to_string(),
-                };
-                if content.len() as u64 > spec.max.as_u64() {
+            Some((Executor::Stub { .. }, max)) => {
+                let content = stubs::content(self.plan, &instance).unwrap_or_default();
+                if content.len() as u64 > max {
                     let text = "the output is larger than its limit".to_owned();
                     End::Failed { reason: FailReason::TooLarge, text }
                 } else {
-                    let stored = self.files.store_output(&of.instance(), content.as_bytes());
-                    self.output(&of.instance(), &stored.kind(ErrorKind::Broken)?)?
+                    let stored = self.files.commit_stub(&instance, content.as_bytes());
+                    let stored =
+                        stored.ok_or_else(|| invalid("the manifest of the run is missing"))?;
+                    self.end_with(&instance, &stored, content.as_bytes())
                 }
             }
             _ => End::Failed { reason: FailReason::CannotStart, text: "not a stub".to_owned() },

@@ -11,7 +11,8 @@
 //!                control/           requests to the driver; see `runs::control`
 //! ```
 //! All files except those in `work/` are on disk before the fact that names them is recorded. The fact
-//! `plan.accepted` has the digest of the manifest, and `task.ended` has the commitment of the output.
+//! `plan.accepted` has the digest of the manifest, and `task.ended` has the commitment of the output. The
+//! outputs of stubs are part of the plan; see [`stubs`].
 
 mod texts;
 
@@ -20,6 +21,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, anyhow};
 use belljar_ledger::{Committing, Digest, Salt};
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{self, TaskOutput};
 use super::machine::TaskRef;
+use super::stubs::{self, StubKey};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 use crate::store::durable;
@@ -46,6 +49,8 @@ const PLAN: &str = "plan.json";
 #[derive(Clone, Debug)]
 pub(crate) struct RunFiles {
     dir: PathBuf,
+    /// The key of the outputs of stubs, once it was needed; `None` if the manifest cannot be read.
+    stub_key: OnceLock<Option<StubKey>>,
 }
 
 /// The commitments to the files of a submission.
@@ -67,7 +72,7 @@ pub(crate) struct Submitted {
 
 impl RunFiles {
     pub(crate) fn of(layout: &Layout, run: RunId) -> Self {
-        Self { dir: layout.plan(run) }
+        Self { dir: layout.plan(run), stub_key: OnceLock::new() }
     }
 
     /// Returns whether the run of a plan has files here.
@@ -189,6 +194,43 @@ impl RunFiles {
 
     /// Returns the file with an output, or `None` if it is not the one with this commitment.
     pub(crate) fn checked_output(&self, of: &TaskRef, bound: Digest) -> Option<PathBuf> {
+        self.stored_output(of, bound).or_else(|| {
+            let plan = fs::read_to_string(self.dir.join(PLAN)).ok()?;
+            self.write_stub_output(&CheckedPlan::stored(&plan).ok()?, of, bound)
+        })
+    }
+
+    /// Returns the commitment to the output of a stub; `None` if the manifest cannot be read.
+    pub(crate) fn commit_stub(&self, of: &TaskRef, content: &[u8]) -> Option<TaskOutput> {
+        let key = self.stub_key.get_or_init(|| {
+            fs::read(self.dir.join(MANIFEST)).ok().map(|manifest| StubKey::of(&manifest))
+        });
+        Some(key.as_ref()?.commit(of, content))
+    }
+
+    /// Writes the file with the output of a stub. Returns `None` if the task is not a stub, or if its
+    /// output is not the one with this commitment.
+    pub(crate) fn write_stub_output(
+        &self,
+        plan: &CheckedPlan,
+        of: &TaskRef,
+        bound: Digest,
+    ) -> Option<PathBuf> {
+        let content = stubs::content(plan, of)?;
+        let stored = self.commit_stub(of, content.as_bytes())?;
+        if stored.hash() != bound {
+            return None;
+        }
+        let (out, name) = (self.dir.join("out"), output_name(of));
+        let text = serde_json::to_vec(&stored).ok()?;
+        // A file that is lost is written again.
+        durable::write_unsynced(&out, &name, content.as_bytes()).ok()?;
+        durable::write_unsynced(&out, &format!("{name}.json"), &text).ok()?;
+        Some(self.output(of))
+    }
+
+    /// Returns the file with an output if it exists and has this commitment.
+    pub(crate) fn stored_output(&self, of: &TaskRef, bound: Digest) -> Option<PathBuf> {
         let text = fs::read(self.commitment(of)).ok()?;
         let stored: TaskOutput = serde_json::from_slice(&text).ok()?;
         let path = self.output(of);
@@ -228,7 +270,7 @@ impl RunFiles {
             .context("cannot store the commitment of an output")
             .kind(ErrorKind::Broken)?;
         host::take_output(state, box_run, &self.output(of))?;
-        if self.checked_output(of, stored.hash()).is_none() {
+        if self.stored_output(of, stored.hash()).is_none() {
             let error = anyhow!("the output of {of} in box run {box_run} was changed");
             return Err(EngineError::new(ErrorKind::Damaged, error));
         }

@@ -222,7 +222,13 @@ impl Loaded {
     ) -> Result<Self, EngineError> {
         let (mut facts, mut created, mut sequence) = (Vec::new(), None, 0);
         let query = Query { run: Some(run), ..Query::default() };
+        let mut expected = 0;
         each(reader, query, &mut |row| {
+            if row.sequence != expected {
+                let text = format!("the index of the ledger has no event {expected} of run {run}");
+                return Err(EngineError::message(ErrorKind::Damaged, text));
+            }
+            expected += 1;
             created.get_or_insert(row.index);
             sequence = row.sequence;
             let entry = read(reader, row)?;

@@ -13,6 +13,7 @@
 //!               trash/<id>-<name>/ removed boxes, for 14 days
 //!               logins/<agent>.json
 //!               approvals/<id>.json
+//!               runs.db            tables of the runs of plans, derived from the ledger
 //!               driver.lock        locked by the driver of runs; driver.epoch counts its starts
 //!               tenants/<id>/      the same tree for another tenant
 //! ```
@@ -90,6 +91,11 @@ impl Layout {
     /// Returns the directory of the submission keys.
     pub fn submission_keys(&self) -> PathBuf {
         self.plans().join("keys")
+    }
+
+    /// Returns the database of runs. It is derived from the ledger and may be deleted.
+    pub fn runs_database(&self) -> PathBuf {
+        self.home.join("runs.db")
     }
 
     /// Returns the file that the driver of runs locks.

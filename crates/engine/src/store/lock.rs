@@ -9,6 +9,7 @@
 //! | none | `lock` of a run, box, session, incoming; `calls/ID`; `driver.lock` | a live process | never waited for |
 //! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | create, remove abandoned | blocking |
 //! | [`Rank::Directory`] | `plans/keys/lock` | submissions with a key | 30 s, then `Busy` |
+//! | [`Rank::Directory`] | `plans/runs.lock` | opening and removing `runs.db` | 5 s, then `Busy` |
 //! | none | `apply.log`; `vault/`, `skills/`, `mcp/` | one writer | in their crates, which never call the engine while they hold it |
 //! | [`Rank::Ledger`] | `ledger/lock` | append | 30 s, then `Busy`; in crates/ledger |
 //!

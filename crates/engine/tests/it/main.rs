@@ -24,6 +24,8 @@ mod plan_runs;
 #[cfg(test)]
 mod run;
 #[cfg(test)]
+mod run_rows;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod test_engine;

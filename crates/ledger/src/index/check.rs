@@ -38,6 +38,14 @@ pub(super) fn is_complete(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [number(BLOCK)], |row| row.get(0))
 }
 
+/// Returns whether the list of intents without an outcome has as many rows as were added and not removed.
+///
+/// The list is short, so the cost does not depend on the number of events.
+pub(super) fn has_all_intents(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT intents = (SELECT count(*) FROM open_intent) FROM meta WHERE id = 0";
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
 /// Returns whether the index file contradicts the log.
 ///
 /// A missing index, one of another version and one of a replaced log are rebuilt at their next use, so

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use belljar_ledger::{Digest, Event, Reader, RecordError, WorkspaceApplied, WorkspaceApplying};
+use belljar_ledger::{Digest, Event, RecordError, WorkspaceApplied, WorkspaceApplying};
 use belljar_model::RunId;
 use belljar_model::caller::Principal;
 
@@ -116,10 +116,10 @@ struct Refused(String);
 
 impl Driver<'_> {
     /// Notes the branches that a killed driver may have moved without an outcome.
-    pub(super) fn find_updates(&mut self, reader: &Reader, live: &Live) -> Result<(), EngineError> {
-        let rows = reader.unsettled(Some(live.run)).kind(ErrorKind::Broken)?;
+    pub(super) fn find_updates(&mut self, live: &Live) -> Result<(), EngineError> {
+        let rows = self.reader.unsettled(Some(live.run)).kind(ErrorKind::Broken)?;
         for row in rows.iter().filter(|row| row.kind == "workspace.applying") {
-            let entry = read(reader, row)?;
+            let entry = read(&self.reader, row)?;
             if let Ok(Event::WorkspaceApplying(WorkspaceApplying {
                 bound_to: Some(digest), ..
             })) = Event::read(&entry.kind, &entry.fields)

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::gates::Answers;
 use super::live::Live;
+use super::rows::RowsUpdate;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::{self, LedgerHandle};
 use crate::runs::budget::{Accounts, Amounts, Limits, Owner, Refusal, Unit, settle};
@@ -51,6 +52,8 @@ impl From<EngineError> for Stop {
 pub(super) struct Driver<'a> {
     pub(super) state: &'a Scoped,
     pub(super) ledger: LedgerHandle,
+    pub(super) reader: Reader,
+    rows: RowsUpdate,
     epoch: Epoch,
     /// The time of the first instant below; never before the last recorded fact.
     opened: Moment,
@@ -107,12 +110,16 @@ impl<'a> Driver<'a> {
     /// Opens all runs that the ledger does not show as ended.
     pub(super) fn open(state: &'a Scoped, epoch: Epoch) -> Result<Self, Stop> {
         let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
+        let reader = Reader::open_uncounted(&LedgerPaths::under(state.home()));
+        let reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
         let mut accounts = Accounts::default();
         let boxes = Limits::default().with(Unit::Boxes, Some(MAX_BOXES));
         accounts.open(Owner::Tenant(state.caller().tenant.clone()), boxes);
         let mut driver = Self {
             state,
             ledger,
+            reader,
+            rows: RowsUpdate::default(),
             epoch,
             opened: Moment(state.clock().millis()),
             since: Instant::now(),
@@ -136,6 +143,7 @@ impl<'a> Driver<'a> {
         loop {
             self.round()?;
             if self.runs.is_empty() {
+                self.rows.finish(self.state, &mut self.reader);
                 // A client that connected before this has recorded its run before.
                 drop(self.listener.take());
                 self.look_for_work()?;
@@ -278,7 +286,7 @@ impl<'a> Driver<'a> {
         batches.push(batch);
         for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
             match self.ledger.record_all(batch) {
-                Ok(_) => {}
+                Ok(_) => self.rows.note(),
                 Err(RecordError::Moved { .. }) => return Err(Stop::Replaced),
                 Err(error) => {
                     let error = anyhow::Error::new(error).context("cannot record facts of runs");
@@ -356,9 +364,9 @@ impl<'a> Driver<'a> {
 
     /// Loads new runs and reads the requests to all runs.
     fn look_for_work(&mut self) -> Result<(), EngineError> {
-        let reader = Reader::open(&LedgerPaths::under(self.state.home()));
-        let reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
-        let unsettled = reader.unsettled(None).kind(ErrorKind::Broken)?;
+        let refreshed = self.reader.refresh().context("cannot read the ledger");
+        refreshed.kind(ErrorKind::Broken)?;
+        let unsettled = self.reader.unsettled(None).kind(ErrorKind::Broken)?;
         let layout = self.state.store().layout();
         for run in
             unsettled.iter().filter(|row| row.kind == "run.created").filter_map(|row| row.run)
@@ -367,8 +375,15 @@ impl<'a> Driver<'a> {
             if is_known || !RunFiles::of(layout, run).exist() {
                 continue;
             }
-            match Live::load(self.state, &reader, run, &mut self.accounts) {
-                Ok(live) => self.resume(&reader, live)?,
+            let mut loaded = Live::load(self.state, &self.reader, run, &mut self.accounts);
+            if loaded.is_err() {
+                // Rows can be missing in the index, so they are counted before the run is given up.
+                let counted = Reader::open(&LedgerPaths::under(self.state.home()));
+                self.reader = counted.context("cannot read the ledger").kind(ErrorKind::Broken)?;
+                loaded = Live::load(self.state, &self.reader, run, &mut self.accounts);
+            }
+            match loaded {
+                Ok(live) => self.resume(live)?,
                 Err(error) => {
                     let error = error.context(format!("run {run} cannot continue"));
                     self.state.failed(&anyhow::anyhow!("{error:#}"));
@@ -389,14 +404,14 @@ impl<'a> Driver<'a> {
     }
 
     /// Continues a run: adopts its hosts, and reports the attempts whose hosts have ended.
-    fn resume(&mut self, reader: &Reader, live: Live) -> Result<(), EngineError> {
+    fn resume(&mut self, live: Live) -> Result<(), EngineError> {
         let run = live.run;
         let ahead = live.last_fact.0.saturating_sub(self.now().0);
         self.opened = self.opened.after(ahead);
         let running: Vec<(Try, Option<RunId>)> =
             live.progress.running().map(|(of, _)| (of.clone(), live.box_of(&of))).collect();
         let commands = live.progress.resume(self.now());
-        self.find_updates(reader, &live)?;
+        self.find_updates(&live)?;
         let live = self.runs.entry(run).or_insert(live);
         live.repeat(commands);
         for (of, box_run) in running {
@@ -453,6 +468,7 @@ impl<'a> Driver<'a> {
             }
             self.look_for_work()?;
         }
+        self.rows.run_if_due(self.state, &mut self.reader);
         self.end_stubs()
     }
 
@@ -461,7 +477,8 @@ impl<'a> Driver<'a> {
         let now = self.now();
         let stub = self.stubs.first().map(|(end, ..)| *end);
         let wakes = self.runs.values().filter_map(|live| live.progress.next_wake(now));
-        let next = wakes.chain(stub).min()?;
-        Timespec::try_from(Duration::from_millis(next.0.saturating_sub(now.0))).ok()
+        let next = wakes.chain(stub).min();
+        let next = next.map(|next| Duration::from_millis(next.0.saturating_sub(now.0)));
+        Timespec::try_from(next.into_iter().chain(self.rows.timeout()).min()?).ok()
     }
 }
