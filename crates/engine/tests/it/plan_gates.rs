@@ -349,7 +349,9 @@ fn g07_h14_task_of_a_run_cannot_answer_the_gate_of_its_run() {
 #[test]
 fn g03_changed_input_of_a_gate_cannot_be_approved() {
     let engine = TestEngine::new();
-    let run = start(&engine, ONE);
+    // The output of a stub would be written again from the plan.
+    let command = r#"do = { command = ["printf", "all fine"] }"#;
+    let run = start(&engine, &ONE.replace(r#"do = { stub = "all fine" }"#, command));
     let (digest, _) = open_gate(&engine);
     let out = engine.lab.state().join(format!("plans/{run}/out/notes"));
     let content = fs::read(&out).unwrap();

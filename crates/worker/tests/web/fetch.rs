@@ -1,5 +1,7 @@
 //! `fetch` with real servers.
 
+use std::sync::{Arc, OnceLock};
+
 use belljar_testkit::{Received, Reply, Upstream};
 use serde_json::json;
 
@@ -362,21 +364,37 @@ fn concurrent_fetch_requests_get_their_own_responses() {
 
 #[test]
 fn fetch_closes_responses_that_are_not_read() {
-    let wire = belljar_testkit::Wire::plain(|request| {
+    let (port, open) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+    let (known_port, counted) = (Arc::clone(&port), Arc::clone(&open));
+    let wire = belljar_testkit::Wire::plain(move |request| {
         let is_last = request.starts_with(b"GET https://api.example.com:")
             && request.windows(5).any(|it| it == b"/last");
+        if is_last {
+            counted.set(connections_to(*known_port.get().unwrap())).unwrap();
+        }
         let body = if is_last { "end" } else { &"x".repeat(100_000) };
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
     });
+    port.set(wire.address().port()).unwrap();
     let url = format!("https://api.example.com:{}", wire.address().port());
     // More requests than the broker allows at the same time.
     let given = evaluate(&format!(
         "for (let i = 0; i < 700; i++) {{ const r = await fetch('{url}/' + i); if (!r.ok) return i; }} return await (await fetch('{url}/last')).text()"
     ));
     assert_eq!(given, json!("end"));
-    // Open responses would need two descriptors each: this process is client and server.
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    assert!(open < 700, "{open} descriptors");
+    let open = *open.get().unwrap();
+    assert!((1..64).contains(&open), "{open} open responses");
+}
+
+/// Returns the number of established connections whose remote port is `port`.
+fn connections_to(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let end = format!(":{port:04X}");
+    let is_open = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        fields.next().is_some_and(|remote| remote.ends_with(&end)) && fields.next() == Some("01")
+    };
+    table.lines().filter(is_open).count()
 }
 
 #[test]

@@ -27,7 +27,8 @@
     static exchange(id) {
       const made = new Content();
       made.id = id;
-      forgotten.register(made, id, made);
+      // Without a token for `unregister`: the engine would keep it, and so the response, for ever.
+      forgotten.register(made, id);
       return made;
     }
     get isUsed() { return this.used || (this.stream !== null && this.stream[part("streams").core].disturbed); }
