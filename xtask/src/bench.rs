@@ -19,6 +19,7 @@ mod procs;
 mod profile;
 mod reopen;
 mod report;
+mod runs;
 mod start;
 mod start_net;
 mod stats;
@@ -51,6 +52,10 @@ Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--
                     append     durable appends to the ledger per second, with 64 writers
                     verify     time to verify a ledger of 1,000,000 events, also with --deep
                     reopen     time to open a ledger of 1,000,000 events and append one event
+                    dag        time of a plan of 1,000 stubs, without edges and in layers
+                    dag-chain  time of a plan of 1,000 stubs in a chain
+                    dag-box    time of a plan of 200 programs in boxes
+                    dag-open   time to open a driver beside 1,000,000 finished runs, and its memory
   --bin FILE      measure this belljar instead of building one
   --seconds N     time budget (start, start-net, verify, reopen: all rounds, default 30;
                   creates: one turn, default 10; append, broker: one turn, default 5)
@@ -80,6 +85,10 @@ const BENCHES: &[Bench] = &[
     Bench { name: "append", run: append::run },
     Bench { name: "verify", run: verify::run },
     Bench { name: "reopen", run: reopen::run },
+    Bench { name: "dag", run: runs::dag },
+    Bench { name: "dag-chain", run: runs::chain },
+    Bench { name: "dag-box", run: runs::boxes },
+    Bench { name: "dag-open", run: runs::open },
 ];
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
@@ -157,7 +166,7 @@ mod tests {
         assert_eq!(
             error,
             "unknown benchmark `stat`; the benchmarks are start, start-net, warm, code, creates, \
-             density, broker, download, append, verify, reopen"
+             density, broker, download, append, verify, reopen, dag, dag-chain, dag-box, dag-open"
         );
     }
 }

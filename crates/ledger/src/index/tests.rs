@@ -423,6 +423,33 @@ fn h12_reader_rebuilds_an_index_with_missing_rows() {
 }
 
 #[test]
+fn h12_uncounted_reader_rebuilds_an_index_with_missing_intents_and_shows_gaps_between_events() {
+    let mut made = Made::new();
+    let mut events = some_events(50);
+    events.push(of(9, "run.created"));
+    made.add(&events);
+    let path = made.paths.index();
+    let change = |sql: &str| Connection::open(&path).unwrap().execute(sql, []).unwrap();
+    drop(made.ready());
+    let unsettled = || {
+        let reader = crate::Reader::open_uncounted(&made.paths).unwrap();
+        reader.unsettled(None).unwrap().len()
+    };
+    let all = unsettled();
+    assert!(change("DELETE FROM open_intent") > 0);
+    assert_eq!(unsettled(), all);
+    assert_eq!(change("DELETE FROM event WHERE idx = 20"), 1);
+    let rows = |reader: crate::Reader| -> Vec<u64> {
+        let rows = reader.events(&Query::default()).unwrap();
+        rows.iter().map(|row| row.index).collect()
+    };
+    let uncounted = rows(crate::Reader::open_uncounted(&made.paths).unwrap());
+    assert!(!uncounted.contains(&20), "the caller can see the gap");
+    let counted = rows(crate::Reader::open(&made.paths).unwrap());
+    assert_eq!(counted, (0..51).collect::<Vec<u64>>());
+}
+
+#[test]
 fn index_works_after_its_file_is_deleted_while_open() {
     let mut made = Made::new();
     made.add(&some_events(20));

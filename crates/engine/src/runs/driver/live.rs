@@ -34,6 +34,7 @@ pub(super) struct Live {
     submitted: Submitted,
     bound: Digest,
     graph: Arc<Graph>,
+    has_tasks_without_box: bool,
     created: u64,
     sequence: u64,
     /// The box and the start of each attempt that runs.
@@ -59,6 +60,7 @@ impl Live {
         let loaded = Loaded::read_in(state, reader, run)?;
         let Loaded { submitted, files, bound, graph, progress, facts, settled, created, sequence } =
             loaded;
+        let has_tasks_without_box = submitted.plan.tasks().iter().any(|task| !task.has_box());
         let mut live = Self {
             run,
             files,
@@ -67,6 +69,7 @@ impl Live {
             submitted,
             bound,
             graph,
+            has_tasks_without_box,
             created,
             sequence,
             started: BTreeMap::new(),
@@ -128,6 +131,11 @@ impl Live {
     /// Returns whether a task runs in a box.
     pub(super) fn has_box(&self, task: &TaskId) -> bool {
         self.submitted.plan.task(task).is_some_and(belljar_model::plan::Task::has_box)
+    }
+
+    /// Returns whether the plan has tasks that run without a box.
+    pub(super) const fn has_tasks_without_box(&self) -> bool {
+        self.has_tasks_without_box
     }
 
     /// Returns the budget of a task.

@@ -31,8 +31,9 @@ use crate::supervisor;
 
 /// The number of boxes at the same time in one state directory.
 const MAX_BOXES: u64 = 4;
-/// The maximum number of events in one append.
-const MAX_BATCH: usize = 512;
+/// The maximum number of events in one append. The texts of facts are short, so that an append stays below
+/// its limit of 16 MiB.
+const MAX_BATCH: usize = 2048;
 
 /// Why a driver stops before all runs have ended.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub(super) struct Driver<'a> {
     opened: Moment,
     since: Instant,
     listener: Option<UnixListener>,
+    /// The owner of the account of the state directory.
+    tenant: Owner,
     accounts: Accounts,
     pub(super) runs: BTreeMap<RunId, Live>,
     hosts: Vec<Waiting>,
@@ -114,7 +117,8 @@ impl<'a> Driver<'a> {
         let reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
         let mut accounts = Accounts::default();
         let boxes = Limits::default().with(Unit::Boxes, Some(MAX_BOXES));
-        accounts.open(Owner::Tenant(state.caller().tenant.clone()), boxes);
+        let tenant = Owner::Tenant(state.caller().tenant.clone());
+        accounts.open(tenant.clone(), boxes);
         let mut driver = Self {
             state,
             ledger,
@@ -124,6 +128,7 @@ impl<'a> Driver<'a> {
             opened: Moment(state.clock().millis()),
             since: Instant::now(),
             listener: None,
+            tenant,
             accounts,
             runs: BTreeMap::new(),
             hosts: Vec::new(),
@@ -180,8 +185,10 @@ impl<'a> Driver<'a> {
             self.give(run, kind)?;
         }
         self.answer_gates()?;
-        let runs: Vec<RunId> = self.runs.keys().copied().collect();
-        for run in runs {
+        let now = self.now();
+        let waiting = self.runs.iter().filter(|(_, live)| live.progress.has_work(now));
+        let waiting: Vec<RunId> = waiting.map(|(run, _)| *run).collect();
+        for run in waiting {
             self.give(run, InputKind::Time)?;
             // A task that cannot start can release others.
             while self.reserve(run)? {}
@@ -230,12 +237,27 @@ impl<'a> Driver<'a> {
     fn reserve(&mut self, run: RunId) -> Result<bool, EngineError> {
         let mut happened = false;
         let Some(live) = self.runs.get(&run) else { return Ok(false) };
+        if !self.has_boxes(run) && !live.has_tasks_without_box() {
+            return Ok(false);
+        }
         let startable: Vec<Try> = live.progress.startable(self.now()).collect();
         let ready = startable.len() as u64;
         for of in startable {
-            happened |= self.reserve_one(run, of, ready)?;
+            let needs_box = self.runs.get(&run).is_some_and(|live| live.has_box(&of.task));
+            if !needs_box || self.has_boxes(run) {
+                happened |= self.reserve_one(run, of, ready)?;
+            }
         }
         Ok(happened)
+    }
+
+    /// Returns whether another box may start now, for the state directory and for a run.
+    fn has_boxes(&self, run: RunId) -> bool {
+        let is_free = |owner: &Owner| {
+            let account = self.accounts.get(owner);
+            account.and_then(|account| account.remaining(Unit::Boxes)) != Some(0)
+        };
+        is_free(&self.tenant) && is_free(&Owner::Run(run))
     }
 
     fn reserve_one(&mut self, run: RunId, of: Try, ready: u64) -> Result<bool, EngineError> {

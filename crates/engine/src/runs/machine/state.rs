@@ -337,6 +337,13 @@ impl RunState {
         ready.chain(self.due_retries(now)).map(|ix| self.next(ix))
     }
 
+    /// Returns whether something follows from the state at this time: a consequence of earlier facts, a
+    /// task that can start, or a retry or deadline that is due.
+    pub fn has_work(&self, now: Moment) -> bool {
+        let is_due = self.timers.first().is_some_and(|(due, _)| *due <= now);
+        !self.pending.is_empty() || !self.ready.is_empty() || is_due
+    }
+
     /// Returns the time of the next retry or deadline after `now`.
     pub fn next_wake(&self, now: Moment) -> Option<Moment> {
         let later = (now.after(1), InstanceIx(0));
