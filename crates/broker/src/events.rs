@@ -1,7 +1,7 @@
 //! Writes the broker's events to the log, with less detail than the ledger: no header, body, query
 //! string or secret value, and of a reason only its code.
 
-use crate::record::{BrokerEvent, Decided, Finished, Question, Verdict};
+use crate::record::{BrokerEvent, Decided, Finished, ModelCalled, Question, Verdict};
 
 /// The maximum length of a text from the box in a log line.
 const MAX_TEXT: usize = 256; // bytes
@@ -25,6 +25,10 @@ pub(crate) fn log(event: &BrokerEvent) {
         BrokerEvent::Alarm { alarm, .. } => tracing::warn!(alarm, "alarm"),
         BrokerEvent::Spent { budget, unit, amount, total } => {
             tracing::debug!(budget, unit, amount, total, "budget spent");
+        }
+        BrokerEvent::ModelCalled(ModelCalled { cause, model, input, output, microusd, .. }) => {
+            let model = model.as_deref().map(short);
+            tracing::debug!(cause, model, input, output, microusd, "model called");
         }
         BrokerEvent::Asked(question) => {
             let Question { number, method, host, path, rule, .. } = &**question;

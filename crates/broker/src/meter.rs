@@ -6,6 +6,7 @@
 //! reserves what a request can use at most, and [`Meter::settle`] replaces the reservation by the
 //! usage. Without usage, the whole reservation is spent.
 
+mod api;
 mod json;
 mod prices;
 mod rate;
@@ -23,6 +24,7 @@ use belljar_model::net::{Budget, MicroUsd, Policy, Rate, RuleLimits, SecretName}
 
 use crate::rules::{Permit, TcpPermit};
 
+pub use api::ModelApi;
 pub use prices::{ModelPrice, Prices, PricesError};
 pub use reserve::{Cost, Estimate, cost};
 pub use usage::{Observer, Provider, Usage};
@@ -267,7 +269,7 @@ impl Meter {
             bytes: 0,
         });
         rule.check_total(0)?;
-        let money = estimate.map_or(0, |it| self.prices.cost(it.provider, &it.usage).0);
+        let money = estimate.map_or(0, |it| it.api.cost(&self.prices, &it.usage).0);
         let mut reserved = Vec::new();
         for account in accounts(&mut self.secrets, &mut self.run, &charge) {
             account.check()?;
@@ -314,12 +316,8 @@ impl Meter {
     pub fn settle(&mut self, charge: &Charge, outcome: Outcome<'_>) -> Vec<Charged> {
         let (tokens, money, takes_rest) = match outcome {
             Outcome::Unsent => (0, 0, false),
-            Outcome::Used(provider, usage) => {
-                (usage.tokens(), self.prices.cost(provider, usage).0, false)
-            }
-            Outcome::AtLeast(provider, usage) => {
-                (usage.tokens(), self.prices.cost(provider, usage).0, true)
-            }
+            Outcome::Used(api, usage) => (usage.tokens(), api.cost(&self.prices, usage).0, false),
+            Outcome::AtLeast(api, usage) => (usage.tokens(), api.cost(&self.prices, usage).0, true),
             Outcome::Unknown => (0, 0, true),
         };
         let mut charged = Vec::new();
@@ -343,6 +341,16 @@ impl Meter {
         charged
     }
 
+    /// Returns the cost of the tokens of a response.
+    pub fn cost(&self, api: ModelApi, usage: &Usage) -> MicroUsd {
+        api.cost(&self.prices, usage)
+    }
+
+    /// Replaces the budget of the run. What was used and reserved stays counted.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.run.budget = budget;
+    }
+
     /// Returns the amounts that the run has used of its budget.
     pub fn run(&self) -> Used {
         self.run.used
@@ -360,9 +368,9 @@ pub enum Outcome<'a> {
     /// The request was not sent, or the provider refused it.
     Unsent,
     /// The provider reported the usage.
-    Used(Provider, &'a Usage),
+    Used(ModelApi, &'a Usage),
     /// The response ended before its final usage.
-    AtLeast(Provider, &'a Usage),
+    AtLeast(ModelApi, &'a Usage),
     /// The response had no usage.
     Unknown,
 }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_model::net::{Policy, SecretName};
+use belljar_model::net::{Budget, Policy, SecretName};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
@@ -54,6 +54,8 @@ pub enum BrokerEvent {
     Alarm { alarm: String, detail: String },
     /// Tokens or money of a budget were used.
     Spent { budget: String, unit: String, amount: u64, total: u64 },
+    /// A model answered a request.
+    ModelCalled(ModelCalled),
     /// A request waits for the operator's approval.
     Asked(Box<Question>),
     /// A request no longer waits for the operator's approval.
@@ -163,6 +165,28 @@ pub struct Finished {
     pub error: Option<String>,
 }
 
+/// The answer of a model and its tokens, for the ledger. The server reported all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCalled {
+    /// The ledger index of the entry that allowed the request.
+    pub cause: u64,
+    pub provider: String,
+    /// The name of the model that answered.
+    pub model: Option<String>,
+    /// The number of input tokens that were not cached.
+    pub input: u64,
+    /// The number of input tokens read from a cache.
+    pub cache_read: u64,
+    /// The number of input tokens written to a cache.
+    pub cache_write: u64,
+    /// The number of output tokens, including reasoning.
+    pub output: u64,
+    /// The cost of these tokens in millionths of a US dollar.
+    pub microusd: u64,
+    /// Whether the response ended with its final usage.
+    pub is_complete: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     Allow,
@@ -228,13 +252,25 @@ pub enum ToBroker {
         change: u64,
         policy: Box<Policy>,
     },
+    /// Replaces the budget of the whole run.
+    Budget {
+        change: u64,
+        budget: Budget,
+    },
 }
 
-/// A numbered change of the network rules while the box runs.
+/// A numbered change of the network rules or of the budget while the box runs.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) number: u64,
-    pub(crate) policy: Policy,
+    pub(crate) what: Changed,
+}
+
+/// The new rules or the new budget.
+#[derive(Debug)]
+pub(crate) enum Changed {
+    Rules(Box<Policy>),
+    Budget(Budget),
 }
 
 /// Proof that events are stored in the ledger on disk. Only a [`Recorder`] creates one.
@@ -383,7 +419,13 @@ impl RecorderTasks {
                 }
                 ToBroker::Rules { change, policy } => {
                     tracing::info!(change, "rules change received");
-                    let change = Change { number: change, policy: *policy };
+                    let change = Change { number: change, what: Changed::Rules(policy) };
+                    incoming.changes.send(change).ok(); // fails only while the broker ends
+                    continue;
+                }
+                ToBroker::Budget { change, budget } => {
+                    tracing::info!(change, "budget change received");
+                    let change = Change { number: change, what: Changed::Budget(budget) };
                     incoming.changes.send(change).ok(); // fails only while the broker ends
                     continue;
                 }
@@ -447,6 +489,7 @@ fn shorten(event: &mut BrokerEvent) {
         }
         BrokerEvent::Alarm { alarm, detail } => [alarm, detail].into_iter().for_each(cut),
         BrokerEvent::Spent { budget, unit, .. } => [budget, unit].into_iter().for_each(cut),
+        BrokerEvent::ModelCalled(called) => called.model.iter_mut().for_each(cut),
         BrokerEvent::Asked(question) | BrokerEvent::QuestionClosed { question, .. } => {
             let Question { method, scheme, host, path, secrets, rule, .. } = &mut **question;
             [method, scheme, host, path, rule].into_iter().for_each(cut);

@@ -127,6 +127,7 @@ impl Rules {
                 reach: Reach::Public,
                 opaque: false,
                 asks: None,
+                model: None,
             }),
             Err(Code::NoRule) => Err(act.nearest_miss(nearest)),
             Err(code) => Err(act.denied(code, None)),
@@ -170,6 +171,7 @@ impl Rules {
         let configured =
             || self.allow.iter().filter_map(Rule::http).filter(alike).find_map(|it| it.connect);
         let connect = http.connect.or_else(configured);
+        let model = self.allow.iter().filter_map(Rule::http).filter(alike).find_map(|it| it.model);
         Ok(Permit {
             rule: rule.id.clone(),
             index: self.numbers.get(index).copied(),
@@ -182,6 +184,7 @@ impl Rules {
             reach: reach(target, connect)?,
             opaque: false,
             asks: None,
+            model: http.model.or(model),
         })
     }
 
@@ -282,6 +285,7 @@ impl Rules {
             reach: reach(target, connect).map_err(|code| act.denied(code, None))?,
             opaque: false,
             asks: None,
+            model: None,
         })
     }
 
@@ -338,6 +342,7 @@ impl Rules {
                 reach: Reach::Public,
                 opaque: true,
                 asks: None,
+                model: None,
             }),
             (Ok(()), _) => Handling::Intercept,
             (Err(code), _) => Handling::Refuse(act.denied(code, None)),

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::broker::Broker;
 use crate::connection;
 use crate::dns;
-use crate::record::{Change, Recorder, RecorderTasks};
+use crate::record::{Change, Changed, Recorder, RecorderTasks};
 
 /// The maximum number of open connections of a box; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
@@ -75,8 +75,11 @@ pub fn serve(
 
 /// Applies new rules when the supervisor sends them, and reports each change.
 async fn change(broker: Arc<Broker>, mut changes: mpsc::UnboundedReceiver<Change>) {
-    while let Some(Change { number, policy }) = changes.recv().await {
-        broker.change(&policy);
+    while let Some(Change { number, what }) = changes.recv().await {
+        match what {
+            Changed::Rules(policy) => broker.change(&policy),
+            Changed::Budget(budget) => broker.meter().set_budget(budget),
+        }
         broker.recorder.changed(number);
     }
 }

@@ -11,7 +11,7 @@ use belljar_box::{BuiltBox, NetRequest, Trust};
 use belljar_broker::rules::Rules;
 use belljar_broker::setup::{Hello, Placeholder};
 use belljar_ledger::Digest;
-use belljar_model::net::{Policy, Tls};
+use belljar_model::net::{Budget, Policy, SecretDecl, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 use serde::{Deserialize, Serialize};
 use tracing::Span;
@@ -65,9 +65,35 @@ impl NetworkSpec {
         })
     }
 
+    /// Lowers the budget of the whole run to these limits.
+    pub(crate) fn limit(&mut self, lease: Budget) {
+        self.policy.budget = lowest(self.policy.budget, lease);
+    }
+
+    /// Replaces the declarations of the secrets.
+    pub(crate) fn set_secrets(&mut self, secrets: Vec<SecretDecl>) {
+        self.policy.secrets = secrets;
+    }
+
     /// Opens the files of the secrets and checks that the certificate files exist.
     pub fn open(self, state: &Scoped) -> Result<NetworkConfig, EngineError> {
         NetworkConfig::new(self, state, false)
+    }
+}
+
+/// Returns the lower limit of each unit.
+fn lowest(one: Budget, other: Budget) -> Budget {
+    fn lower<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+    Budget {
+        requests: lower(one.requests, other.requests),
+        bytes: lower(one.bytes, other.bytes),
+        tokens: lower(one.tokens, other.tokens),
+        money: lower(one.money, other.money),
     }
 }
 

@@ -269,6 +269,19 @@ events! {
     AlarmRaised "alarm.raised" { alarm: String, detail: String }
     /// Part of a budget was used.
     BudgetSpent "budget.spent" { budget: String, unit: String, amount: u64, total: u64 }
+    /// A language model answered; the server reported the model and its tokens.
+    ModelCalled "model.called" {
+        provider: String,
+        model: Option<String>,
+        input: u64,
+        cache_read: u64,
+        cache_write: u64,
+        output: u64,
+        /// The cost in millionths of a US dollar.
+        microusd: u64,
+        /// Whether the response ended with its final usage.
+        complete: bool,
+    }
     /// An approval for one specific action was requested.
     ApprovalAsked "approval.asked" {
         what: String,

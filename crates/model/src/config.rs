@@ -68,6 +68,7 @@
 //! model = "claude-haiku-4-5"
 //! secret = "anthropic"              # not needed with a url
 //! url = "http://localhost:11434"    # by default the server of the provider
+//! connect = "127.0.0.1:11434"       # by default the address of the name in `url`
 //! price = { input = "1 USD", output = "5 USD" } # of a million tokens
 //! context-window = 200000           # tokens
 //!

@@ -5,6 +5,7 @@
 
 mod budget;
 mod host;
+mod model_server;
 mod pattern;
 mod policy;
 mod preset;
@@ -19,10 +20,12 @@ mod web;
 
 pub use budget::{Budget, MicroUsd, MoneyError};
 pub use host::{HOST_NAME, Hostname, HostnameError, Target, TargetError, authority};
+pub use model_server::{ModelFamily, ModelServer, TokenPrice};
 pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError, percent_decoded};
 pub use policy::{Policy, Proxy, ProxyError};
 pub use preset::{Preset, PresetError, PresetName, preset};
 pub use rate::{Rate, RateError, RuleLimits};
+pub(crate) use rule::is_this_machine;
 pub use rule::{Allow, AllowError, HttpRule, Rule, RuleError, RuleTarget, TcpRule};
 pub use secret::{
     Capture, CaptureError, CaptureFrom, SecretDecl, SecretDeclError, SecretName, SecretNameError,

@@ -30,7 +30,9 @@ pub use check::{Ceiling, TierFacts};
 pub use checked::{CheckedPlan, StoredPlanError};
 pub use fault::{PlanFault, PlanFaults};
 pub use id::{IdError, InputName, Label, TaskId, TierName};
-pub use tier::{ModelTier, TierProvider, TierProviderError, TokenPrice};
+pub use tier::{ModelTier, TierProvider, TierProviderError};
+
+pub use crate::net::TokenPrice;
 
 /// A plan as its file describes it, with correct values but unchecked references between tasks.
 #[derive(Debug, Clone, Default, PartialEq)]

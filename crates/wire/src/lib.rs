@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod model;
+pub mod schema;
 
 use std::io::{self, Read, Write};
 

@@ -66,10 +66,12 @@ pub enum InputSource {
 #[serde(rename_all = "kebab-case")]
 pub enum ModelOutput {
     Text,
-    /// One JSON value. The schema is shown to the model; the worker does not check it.
+    /// One JSON value. If there is a schema, the value must match it.
     Json {
         schema: Option<String>,
     },
+    /// One of these texts.
+    Choice(Vec<String>),
 }
 
 /// The answer of a model: the value of [`ProgramResult`](crate::ProgramResult) for a

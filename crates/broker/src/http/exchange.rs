@@ -18,7 +18,7 @@ use super::rest::RequestBody;
 use super::{ConnectionTarget, token, websocket};
 use crate::active::{CUT_MESSAGE, Cuttable, Ticket, Traffic};
 use crate::broker::{Broker, TooManyMarks};
-use crate::meter::{self, Cost, Estimate, Meter, Owner, Provider, Spent};
+use crate::meter::{self, Cost, Estimate, Meter, ModelApi, Owner, Spent};
 use crate::record::{BrokerEvent, Decided, Question, Recorded, Verdict};
 use crate::rules::{OutboundRequest, Permit};
 use crate::scrub::{BodyError, GuardedBody, How, RangeRequest, UnsupportedRange};
@@ -244,12 +244,12 @@ impl Exchange {
     }
 
     /// Returns the owner of a budget of tokens or money that the request is charged to, with the
-    /// provider of models that counts them. A secret with such a budget is for models only.
-    fn counted(&self, meter: &Meter, plan: &Plan) -> Option<(Owner, Option<Provider>)> {
+    /// API of models that counts them. A secret with such a budget is for models only.
+    fn counted(&self, meter: &Meter, plan: &Plan) -> Option<(Owner, Option<ModelApi>)> {
         let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
         let owner = meter.counts_tokens(uses.iter().map(|used| &used.name))?.clone();
-        let provider = Provider::of(self.permit.target());
-        (provider.is_some() || owner != Owner::Run).then_some((owner, provider))
+        let api = ModelApi::of(&self.permit);
+        (api.is_some() || owner != Owner::Run).then_some((owner, api))
     }
 
     /// Returns what the request can use of a budget of tokens or money; an error if that cannot be
@@ -260,7 +260,7 @@ impl Exchange {
         plan: &Plan,
         body: &Outgoing,
     ) -> Result<Option<Estimate>, Spent> {
-        let Some((owner, provider)) = self.counted(meter, plan) else { return Ok(None) };
+        let Some((owner, api)) = self.counted(meter, plan) else { return Ok(None) };
         let is_read = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.parts.method);
         let body = match body {
             Outgoing::Held(held) => Some(held.bytes.as_slice()),
@@ -268,13 +268,13 @@ impl Exchange {
         };
         let is_plain = !self.parts.headers.contains_key(header::CONTENT_ENCODING);
         let (target, path) = (self.permit.target(), self.outbound.path.as_str());
-        let cost = match provider {
+        let cost = match api {
             _ if self.outbound.upgrade => Cost::Unknown,
             None if is_read => Cost::Free,
             None => Cost::Unknown,
-            Some(provider) => {
+            Some(api) => {
                 let method = self.parts.method.as_str();
-                meter::cost(provider, target, method, path, body.filter(|_| is_plain))
+                meter::cost(api, target, method, path, body.filter(|_| is_plain))
             }
         };
         match cost {

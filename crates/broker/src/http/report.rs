@@ -7,8 +7,8 @@ use std::time::Instant;
 use http::StatusCode;
 
 use crate::broker::Broker;
-use crate::meter::{Charge, Charged, Outcome};
-use crate::record::{BrokerEvent, Finished, Recorded};
+use crate::meter::{Charge, Charged, ModelApi, Outcome, Usage};
+use crate::record::{BrokerEvent, Finished, ModelCalled, Recorded};
 use crate::scrub::BoxError;
 
 /// Records the result of a request once, at the latest when this value is dropped.
@@ -77,6 +77,24 @@ impl Report {
             BrokerEvent::Spent { budget: owner.to_string(), unit: unit.to_owned(), amount, total }
         });
         self.broker.recorder.send(events.collect());
+    }
+
+    /// Records what a model answered and used, as its response says.
+    pub(super) fn called(&self, api: ModelApi, usage: &Usage, is_complete: bool) {
+        let Some(Finished { cause, .. }) = self.finished else { return };
+        let microusd = self.broker.meter().cost(api, usage).0;
+        let Usage { model, input, cache_read, cache_write, output } = usage.clone();
+        self.broker.recorder.send(vec![BrokerEvent::ModelCalled(ModelCalled {
+            cause,
+            provider: api.provider.name().to_owned(),
+            model,
+            input,
+            cache_read,
+            cache_write,
+            output,
+            microusd,
+            is_complete,
+        })]);
     }
 
     pub(super) fn received(&mut self, bytes: usize) {

@@ -11,7 +11,7 @@ use super::answer::{Refusal, chain};
 use super::exchange::Exchange;
 use super::report::Report;
 use crate::broker::TooManyMarks;
-use crate::meter::{Observer, Outcome, Provider};
+use crate::meter::{ModelApi, Observer, Outcome};
 use crate::scrub::{
     self, BoxError, Coding, Decoder, How, PartBody, PartError, RangeRequest, ScrubbedBody, Scrubber,
 };
@@ -99,10 +99,10 @@ impl Exchange {
         {
             return self.answer_part(&range, parts, body, &scrubber, report);
         }
-        let provider = Provider::of(self.permit.target());
+        let api = ModelApi::of(&self.permit);
         let unsatisfiable = unsatisfiable(&parts);
         let codings = match searchable(&parts) {
-            _ if scrubber.is_empty() && provider.is_none() => Vec::new(),
+            _ if scrubber.is_empty() && api.is_none() => Vec::new(),
             Ok(codings) => {
                 scrub::reframe(&mut parts.headers);
                 codings
@@ -118,7 +118,8 @@ impl Exchange {
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         let is_refused = parts.status.is_client_error() || parts.status.is_server_error();
-        let observer = provider.map(|provider| Observer::new(provider, content_type));
+        let is_success = parts.status.is_success() && self.parts.method == Method::POST;
+        let observer = api.map(|api| Observer::new(api.provider, content_type));
         let observer = Arc::new(Mutex::new(observer));
         let (count, watching) = (report.counter(), Arc::clone(&observer));
         let (broker, outbound) = (Arc::clone(&self.broker), Arc::clone(&self.outbound));
@@ -136,13 +137,17 @@ impl Exchange {
                 count.received(bytes.len())
             })
             .on_end(move |ended| {
-                if let (Some(provider), Some(observer)) = (provider, lock(&observer).take()) {
+                if let (Some(api), Some(observer)) = (api, lock(&observer).take()) {
                     let is_complete = ended.how == How::Complete && observer.is_final();
-                    report.settle(match &observer.usage() {
-                        Some(usage) if is_complete => Outcome::Used(provider, usage),
+                    let usage = observer.usage();
+                    if usage.is_some() || is_success {
+                        report.called(api, &usage.clone().unwrap_or_default(), is_complete);
+                    }
+                    report.settle(match &usage {
+                        Some(usage) if is_complete => Outcome::Used(api, usage),
                         // Providers do not charge for refused requests.
                         None if is_refused => Outcome::Unsent,
-                        Some(usage) => Outcome::AtLeast(provider, usage),
+                        Some(usage) => Outcome::AtLeast(api, usage),
                         None => Outcome::Unknown,
                     });
                 }

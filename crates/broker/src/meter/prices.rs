@@ -100,7 +100,7 @@ impl Prices {
 }
 
 impl ModelPrice {
-    fn cost(&self, usage: &Usage) -> MicroUsd {
+    pub(super) fn cost(&self, usage: &Usage) -> MicroUsd {
         let Usage { model: _, input, cache_read, cache_write, output } = *usage;
         let parts = [
             (input, self.input),

@@ -10,7 +10,7 @@ use belljar_model::net::Target;
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-use super::{Provider, Usage};
+use super::{ModelApi, Provider, Usage};
 
 /// The assumed maximum output of a model if the request names none.
 const MAX_OUTPUT: u64 = 128_000;
@@ -33,26 +33,26 @@ pub enum Cost {
 /// The maximum number of tokens that a request can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    pub provider: Provider,
+    pub api: ModelApi,
     pub usage: Usage,
     /// Whether the request names no maximum of its own. Then it may use what is left of a budget.
     pub is_open: bool,
 }
 
 /// Returns the cost of a request; `body` is `None` if the body is compressed.
-pub fn cost(
-    provider: Provider,
-    target: &Target,
-    method: &str,
-    path: &str,
-    body: Option<&[u8]>,
-) -> Cost {
+pub fn cost(api: ModelApi, target: &Target, method: &str, path: &str, body: Option<&[u8]>) -> Cost {
     if ["GET", "HEAD", "OPTIONS", "DELETE"].contains(&method) {
         return Cost::Free;
     }
     let path = path.trim_end_matches('/').to_ascii_lowercase();
-    let (is_free, is_counted) = match provider {
-        Provider::Anthropic => (path == "/v1/messages/count_tokens", path == "/v1/messages"),
+    // A rule that names the API also names the whole path, which can have any prefix.
+    let is_at = |end: &str| path == end || (api.is_named && path.ends_with(end));
+    let (is_free, is_counted) = match api.provider {
+        Provider::Anthropic => (is_at("/v1/messages/count_tokens"), is_at("/v1/messages")),
+        Provider::OpenAi if api.is_named => {
+            let counted = ["/chat/completions", "/completions", "/embeddings", "/responses"];
+            (false, counted.iter().any(|end| path.ends_with(end)))
+        }
         Provider::OpenAi => {
             let name = openai_endpoint(target, &path);
             let counted = ["chat/completions", "completions", "embeddings", "responses"];
@@ -82,7 +82,7 @@ pub fn cost(
                 ..Usage::default()
             };
             let is_open = limits.output.is_none() || limits.has_stored_input;
-            Cost::AtMost(Estimate { provider, usage, is_open })
+            Cost::AtMost(Estimate { api, usage, is_open })
         }
         _ => Cost::Unknown,
     }
@@ -201,8 +201,8 @@ mod tests {
     fn check(url: &str, body: &str, expected: Option<(u64, bool)>) {
         let (host, path) = url.split_at(url.find('/').unwrap());
         let target: Target = host.parse().unwrap();
-        let provider = Provider::of(&target).unwrap();
-        let got = match cost(provider, &target, "POST", path, Some(body.as_bytes())) {
+        let api = ModelApi::of_host(&target).unwrap();
+        let got = match cost(api, &target, "POST", path, Some(body.as_bytes())) {
             Cost::AtMost(Estimate { usage, is_open, .. }) => {
                 assert!(usage.input >= u64::try_from(body.len()).unwrap() / 2);
                 Some((usage.output, is_open))
@@ -239,7 +239,7 @@ mod tests {
         let target: Target = "api.openai.com".parse().unwrap();
         let path = "/v1/responses";
         let Cost::AtMost(estimate) =
-            cost(Provider::OpenAi, &target, "POST", path, Some(stored.as_bytes()))
+            cost(Provider::OpenAi.into(), &target, "POST", path, Some(stored.as_bytes()))
         else {
             panic!("an estimate")
         };
@@ -268,11 +268,11 @@ mod tests {
         check("api.anthropic.com/v1/messages/count_tokens", "{}", Some((0, false)));
         check("generativelanguage.googleapis.com/v1beta/models/i:predict", "{}", None);
         let target: Target = "api.openai.com".parse().unwrap();
-        let packed = cost(Provider::OpenAi, &target, "POST", "/v1/responses", None);
+        let packed = cost(Provider::OpenAi.into(), &target, "POST", "/v1/responses", None);
         assert_eq!(packed, Cost::Unknown);
-        assert_eq!(cost(Provider::OpenAi, &target, "GET", "/v1/models", None), Cost::Free);
+        assert_eq!(cost(Provider::OpenAi.into(), &target, "GET", "/v1/models", None), Cost::Free);
         assert_eq!(
-            cost(Provider::OpenAi, &target, "PUT", "/v1/responses", Some(b"{}")),
+            cost(Provider::OpenAi.into(), &target, "PUT", "/v1/responses", Some(b"{}")),
             Cost::Unknown
         );
     }

@@ -148,7 +148,7 @@ fn meter_refuses_the_next_request_after_a_token_or_money_budget_is_exceeded() {
     ] {
         let (mut meter, permit, name) = run(RuleLimits::default(), limit, Budget::default());
         let charge = meter.request(&permit, [&name], None, now).unwrap();
-        let charged = meter.settle(&charge, Outcome::Used(Provider::OpenAi, &usage));
+        let charged = meter.settle(&charge, Outcome::Used(Provider::OpenAi.into(), &usage));
         // 800 tokens at 1.25 and 200 tokens at 10 dollars per million.
         assert_eq!(meter.run().money, MicroUsd(3000));
         let owner = Owner::Secret(name.clone());

@@ -20,6 +20,15 @@ pub enum Provider {
 }
 
 impl Provider {
+    /// Returns the name of the provider, as the ledger records it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::Gemini => "gemini",
+        }
+    }
+
     /// Returns the provider of language models that serves a host, if any.
     pub fn of(target: &Target) -> Option<Self> {
         match target.to_string().as_str() {

@@ -103,6 +103,7 @@ impl Rules {
             reach: reach(target, connect)?,
             opaque: false,
             asks: Some(rule.id.clone()),
+            model: http.model,
         })
     }
 }

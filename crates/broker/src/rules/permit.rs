@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use belljar_model::net::{RuleLimits, Scheme, SecretName, Target};
+use belljar_model::net::{ModelServer, RuleLimits, Scheme, SecretName, Target};
 
 use crate::address::Reach;
 
@@ -22,6 +22,7 @@ pub struct Permit {
     pub(super) reach: Reach,
     pub(super) opaque: bool,
     pub(super) asks: Option<String>,
+    pub(super) model: Option<ModelServer>,
 }
 
 /// The permission to resolve a host name for the box.
@@ -86,6 +87,11 @@ impl Permit {
 
     pub fn reach(&self) -> Reach {
         self.reach
+    }
+
+    /// Returns the server of language models that the rule names, if any.
+    pub fn model(&self) -> Option<ModelServer> {
+        self.model
     }
 
     /// Returns whether the TLS connection is forwarded without interception.

@@ -8,6 +8,7 @@ use belljar_ledger::{
     RunLayers, Value, WorkspaceApplied,
 };
 use belljar_model::display;
+use belljar_model::net::MicroUsd;
 
 use crate::moment;
 
@@ -132,6 +133,12 @@ fn known(event: &Event) -> String {
         Event::BudgetSpent(budget) => {
             let (name, unit) = (short(&budget.budget), short(&budget.unit));
             format!("{name}: {} {unit}, {} in total", budget.amount, budget.total)
+        }
+        Event::ModelCalled(called) => {
+            let tokens = [called.input, called.cache_read, called.cache_write, called.output];
+            let tokens = tokens.into_iter().fold(0, u64::saturating_add);
+            let model = called.model.as_deref().map_or_else(|| "a model".to_owned(), short);
+            format!("{model}: {tokens} tokens, {}", MicroUsd(called.microusd))
         }
         Event::ApprovalAsked(asked) => short(&asked.what),
         Event::ApprovalGiven(given) => format!("{} by {}", short(&given.verdict), short(&given.by)),

@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use belljar_model::RunId;
 use belljar_model::caller::TenantId;
-use belljar_model::net::{Budget, SecretName};
+use belljar_model::net::{Budget, MicroUsd, SecretName};
 use belljar_model::plan::{RunBudget, TaskId};
+use belljar_model::{ByteSize, RunId};
 
 /// A quantity that budgets limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +126,17 @@ impl Limits {
         Amounts(self.0.map(Option::unwrap_or_default))
     }
 
+    /// Returns the limits of the units that the broker counts.
+    pub fn network(&self) -> Budget {
+        Budget {
+            requests: self.get(Unit::Calls),
+            // A lease is never zero. If it were, the box would get one byte instead of no limit.
+            bytes: self.get(Unit::Bytes).and_then(|bytes| ByteSize::new(bytes.max(1))),
+            tokens: self.get(Unit::Tokens),
+            money: self.get(Unit::Money).map(MicroUsd),
+        }
+    }
+
     /// Adds the amounts of an extension; an unlimited unit stays unlimited.
     #[must_use]
     pub fn plus(self, more: &Self) -> Self {
@@ -166,8 +177,10 @@ pub enum Owner {
     Run(RunId),
     /// A task with all its instances and attempts.
     Task(RunId, TaskId),
-    /// A secret in a run.
+    /// A secret in a run. All traffic of the boxes that have the secret counts.
     Secret(RunId, SecretName),
+    /// A secret in a task.
+    TaskSecret(RunId, TaskId, SecretName),
 }
 
 /// The limits, reservations and usage of one owner.

@@ -92,6 +92,7 @@ fn effect(entry: &Entry, models: &[ModelHost]) -> Option<String> {
             | Event::SecretUsed(_)
             | Event::AlarmRaised(_)
             | Event::BudgetSpent(_)
+            | Event::ModelCalled(_)
             | Event::ApprovalAsked(_)
             | Event::ApprovalGiven(_)
             | Event::ApprovalRefused(_)
@@ -150,7 +151,11 @@ const GEMINI: [&str; 3] = [":generateContent", ":streamGenerateContent", ":count
 fn is_completion(host: &str, port: u64, path: &str, models: &[ModelHost]) -> bool {
     let is_own = models.iter().any(|model| model.host == host && u64::from(model.port) == port);
     let is_known = |name: &str| name == host && port == 443;
-    let mut paths = COMPLETIONS.iter().filter(|(name, _)| is_own || is_known(name));
+    let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
+    if is_own && ends(&["/v1/messages", "/chat/completions", "/responses"]) {
+        return true; // the path of the operator's own server can have any prefix
+    }
+    let mut paths = COMPLETIONS.iter().filter(|(name, _)| is_known(name));
     match host {
         "generativelanguage.googleapis.com" if port == 443 => {
             path.contains("/models/") && GEMINI.iter().any(|end| path.ends_with(end))

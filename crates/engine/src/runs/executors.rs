@@ -1,11 +1,11 @@
 //! Translates tasks to the work of hosts, and the results of hosts to ends of attempts.
 
 mod code;
+mod model;
 
-pub(super) use code::start;
-
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_ledger::{Digest, LedgerPaths, Reader, ReaderError};
@@ -14,7 +14,7 @@ use belljar_model::plan::{CheckedPlan, Executor, ForEach, OutputKind, Source, Ta
 use serde_json::Value as Json;
 
 use super::budget::{Amounts, Limits, Unit};
-use super::evidence;
+use super::evidence::{self, ModelHost};
 use super::files::RunFiles;
 use super::graph::{Graph, Selections};
 use super::host::{
@@ -25,6 +25,8 @@ use super::machine::{End, Evidence, FailReason, InputKind, Output, RunState, Tas
 use super::stubs;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
+
+pub(super) use code::start;
 
 /// The number of lines of a failed program that its reason contains.
 const REASON_LINES: usize = 3;
@@ -40,6 +42,17 @@ pub(super) struct Context<'a> {
     pub(super) base: &'a PathBuf,
     pub(super) files: &'a RunFiles,
     pub(super) progress: &'a RunState,
+    /// Why the last attempt of an instance failed or was rejected.
+    pub(super) reasons: &'a BTreeMap<TaskRef, String>,
+}
+
+/// Returns the files that are fixed when a plan is submitted, by name.
+pub(super) fn fixed_files(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    _base: &Path,
+) -> Result<BTreeMap<String, Vec<u8>>, EngineError> {
+    model::fixed_tiers(state, plan)
 }
 
 impl Context<'_> {
@@ -121,6 +134,18 @@ impl Context<'_> {
         let position = self.plan.index(&of.task).ok_or_else(missing)?;
         let task = self.plan.tasks().get(position).ok_or_else(missing)?;
         let template = self.plan.box_template(position).ok_or_else(missing)?;
+        let (own, mut tier) = match &task.executor {
+            Executor::Model { .. } => {
+                let tier = self.tier(task, &of.instance())?;
+                (Some(tier.template(template)), Some(tier))
+            }
+            Executor::Command { .. }
+            | Executor::Code { .. }
+            | Executor::Agent { .. }
+            | Executor::Approval { .. }
+            | Executor::Stub { .. } => (None, None),
+        };
+        let template = own.as_ref().unwrap_or(template);
         let workspace = match &task.executor {
             Executor::Command { workspace: Some(at), .. } if at.overlay => {
                 TaskRunWorkspace::Overlay(self.base.join(&at.directory))
@@ -128,11 +153,12 @@ impl Context<'_> {
             Executor::Command { workspace: Some(at), .. } => {
                 TaskRunWorkspace::ReadOnly(self.base.join(&at.directory))
             }
-            Executor::Command { .. } | Executor::Code { .. } => TaskRunWorkspace::None,
-            Executor::Agent { .. }
-            | Executor::Model { .. }
-            | Executor::Approval { .. }
-            | Executor::Stub { .. } => return Err(missing()),
+            Executor::Command { .. } | Executor::Code { .. } | Executor::Model { .. } => {
+                TaskRunWorkspace::None
+            }
+            Executor::Agent { .. } | Executor::Approval { .. } | Executor::Stub { .. } => {
+                return Err(missing());
+            }
         };
         let (mut rules, masks) =
             host::resolve_fixed(self.state, template, workspace.path(), self.base)?;
@@ -145,11 +171,18 @@ impl Context<'_> {
         let work = match &task.executor {
             Executor::Command { argv, .. } => TaskWork::Command(argv.clone()),
             Executor::Code { source } => self.code(task, source, &inputs, &rules)?,
-            Executor::Agent { .. }
-            | Executor::Model { .. }
-            | Executor::Approval { .. }
-            | Executor::Stub { .. } => return Err(missing()),
+            Executor::Model { .. } => {
+                let tier = tier.take().ok_or_else(missing)?;
+                tier.grant(&mut rules);
+                self.model(task, of, &tier, &inputs, lease)?
+            }
+            Executor::Agent { .. } | Executor::Approval { .. } | Executor::Stub { .. } => {
+                return Err(missing());
+            }
         };
+        if let Some(network) = &mut rules.network {
+            network.limit(lease.network());
+        }
         let dir = self.files.work(box_run);
         let stdin = inputs.write(&dir).kind(ErrorKind::CannotStart)?;
         Ok(TaskRunSpec {
@@ -176,7 +209,7 @@ impl Context<'_> {
             result => result?,
         };
         let Some(result) = result else {
-            return Ok(InputKind::Lost(of.clone(), lost(self.state, box_run)?));
+            return Ok(InputKind::Lost(of.clone(), self.lost(of, box_run)?));
         };
         let usage = Some(usage(&result));
         let reason = match &result.outcome {
@@ -186,7 +219,7 @@ impl Context<'_> {
             }
             // The program may have run, so the ledger decides.
             TaskOutcome::Failed { .. } => {
-                return Ok(InputKind::Lost(of.clone(), lost(self.state, box_run)?));
+                return Ok(InputKind::Lost(of.clone(), self.lost(of, box_run)?));
             }
             TaskOutcome::Exited { .. } => FailReason::Exit,
             TaskOutcome::Signaled { .. } | TaskOutcome::Killed => FailReason::Signal,
@@ -194,10 +227,20 @@ impl Context<'_> {
             TaskOutcome::Limit { .. } => FailReason::Limit,
             TaskOutcome::TooLarge => FailReason::TooLarge,
             TaskOutcome::Threw { .. } => FailReason::Throw,
+            TaskOutcome::NoAnswer { kind, .. } => model::reason(kind),
             TaskOutcome::CannotStart { .. } => FailReason::CannotStart,
         };
+        let reason = if self.is_over_budget(of, &result) { FailReason::OverBudget } else { reason };
         let text = self.reason(&result.outcome, box_run);
         Ok(InputKind::Ended(of.clone(), End::Failed { reason, text }, usage))
+    }
+
+    /// Returns whether an attempt failed after the broker enforced its lease.
+    fn is_over_budget(&self, of: &Try, result: &TaskResult) -> bool {
+        let lease = self.progress.running().find(|(running, _)| running == of);
+        let bytes = lease.and_then(|(_, lease)| lease.get(Unit::Bytes));
+        let used = result.usage.sent_bytes.saturating_add(result.usage.received_bytes);
+        result.usage.over_budget > 0 || bytes.is_some_and(|lease| used >= lease)
     }
 
     /// Describes a failure, with the last lines of the program.
@@ -210,6 +253,7 @@ impl Context<'_> {
             TaskOutcome::Limit { limit } => limit.sentence().to_owned(),
             TaskOutcome::TooLarge => "the output is larger than its limit".to_owned(),
             TaskOutcome::Threw { error }
+            | TaskOutcome::NoAnswer { error, .. }
             | TaskOutcome::CannotStart { error }
             | TaskOutcome::Failed { error } => error.clone(),
         };
@@ -259,6 +303,7 @@ impl Context<'_> {
         if kind == OutputKind::Json {
             let value = serde_json::from_str(text);
             let value = value.map_err(|error| format!("the output is not JSON: {error}"))?;
+            self.check_schema(&of.task, &value)?;
             return Ok(self.graph.select(&of.task, &value));
         }
         if kind == OutputKind::Choice && !self.is_choice(of, text.trim()) {
@@ -310,7 +355,7 @@ fn failed(text: impl Into<String>) -> End {
 }
 
 /// Returns what the ledger shows about an attempt without a result.
-pub(super) fn lost(state: &Scoped, box_run: RunId) -> Result<Evidence, EngineError> {
+fn lost(state: &Scoped, box_run: RunId, models: &[ModelHost]) -> Result<Evidence, EngineError> {
     let reader = match Reader::open(&LedgerPaths::under(state.home())) {
         Err(ReaderError::None { .. }) => return Ok(Evidence::NotStarted),
         opened => opened.kind(ErrorKind::Broken)?,
@@ -318,7 +363,7 @@ pub(super) fn lost(state: &Scoped, box_run: RunId) -> Result<Evidence, EngineErr
     if reader.find(box_run, 0).kind(ErrorKind::Broken)?.is_none() {
         return Ok(Evidence::NotStarted);
     }
-    Ok(match evidence::of_run(state, box_run, &[])? {
+    Ok(match evidence::of_run(state, box_run, models)? {
         evidence::Evidence::NoEffect => Evidence::NoEffect,
         evidence::Evidence::MaybeEffect { .. } => Evidence::MayHaveEffect,
     })

@@ -6,6 +6,7 @@
 //!                in/<input>         the inputs of the plan, copied once
 //!                text/<task>        the program or the prompt of a task, if it is a file
 //!                schema/<task>      the schema of the output of a task
+//!                fixed/<name>       descriptions of tiers and agents, as they were at the submission
 //!                out/<task>[.<n>]   the output of a task; `.json` beside it is its commitment
 //!                work/<box run>/    the inputs of a running attempt
 //!                control/           requests to the driver; see `runs::control`
@@ -81,14 +82,26 @@ impl RunFiles {
     }
 
     /// Stores the files of a submission durably. Returns the digest that binds them.
-    pub(crate) fn create(&self, plan: &CheckedPlan, base: &Path) -> Result<Digest, EngineError> {
-        let created = self.try_create(plan, base);
+    ///
+    /// `fixed` has the names and contents of further files.
+    pub(crate) fn create(
+        &self,
+        plan: &CheckedPlan,
+        base: &Path,
+        fixed: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Digest, EngineError> {
+        let created = self.try_create(plan, base, fixed);
         created.inspect_err(|_| {
             fs::remove_dir_all(&self.dir).ok(); // nothing refers to the directory yet
         })
     }
 
-    fn try_create(&self, plan: &CheckedPlan, base: &Path) -> Result<Digest, EngineError> {
+    fn try_create(
+        &self,
+        plan: &CheckedPlan,
+        base: &Path,
+        fixed: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Digest, EngineError> {
         self.create_directories()
             .map_err(|error| durable::with_disk_full_hint(error, &self.dir))
             .with_context(|| format!("cannot create {}", self.dir.display()))
@@ -102,12 +115,18 @@ impl RunFiles {
         }
         files.extend(self.copy_texts(plan, base)?);
         let write = || -> io::Result<Digest> {
+            for (name, content) in fixed {
+                let to = self.dir.join("fixed").join(name);
+                let stored = write_new(&to, &mut content.as_slice(), u64::MAX)?;
+                files.insert(format!("fixed/{name}"), stored);
+            }
             let text = plan.canonical();
             let stored = write_new(&self.dir.join(PLAN), &mut text.as_bytes(), u64::MAX)?;
             files.insert(PLAN.to_owned(), stored);
             let manifest = Manifest { format: FORMAT, base: base.to_owned(), files };
             let text = serde_json::to_vec(&manifest)?;
             sync_dir(&self.dir.join("in"))?;
+            sync_dir(&self.dir.join("fixed"))?;
             durable::write(&self.dir, MANIFEST, &text)?;
             self.dir.parent().map_or(Ok(()), sync_dir)?;
             Ok(digest_of(&text))
@@ -122,7 +141,7 @@ impl RunFiles {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
         builder.create(&self.dir)?;
-        ["in", "out", "work", "control"]
+        ["in", "fixed", "out", "work", "control"]
             .iter()
             .try_for_each(|name| builder.create(self.dir.join(name)))
     }
@@ -178,11 +197,22 @@ impl RunFiles {
 
     /// Returns the file of an input of the plan, or `None` if it is not the recorded one.
     pub(crate) fn input(&self, bound: Digest, name: &InputName) -> Option<PathBuf> {
+        self.submitted(bound, &format!("in/{name}"))
+    }
+
+    /// Returns the content of a file that was fixed at the submission, or `None` if it is not the recorded
+    /// one.
+    pub(crate) fn fixed(&self, bound: Digest, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.submitted(bound, &format!("fixed/{name}"))?).ok()
+    }
+
+    /// Returns a file of the submission, or `None` if it is not the recorded one.
+    fn submitted(&self, bound: Digest, name: &str) -> Option<PathBuf> {
         let text = fs::read(self.dir.join(MANIFEST)).ok()?;
         let manifest: Manifest =
             (digest_of(&text) == bound).then(|| serde_json::from_slice(&text).ok())??;
-        let path = self.dir.join("in").join(name.as_str());
-        let stored = manifest.files.get(&format!("in/{name}"))?;
+        let path = self.dir.join(name);
+        let stored = manifest.files.get(name)?;
         let is_equal = stored.matches(&mut File::open(&path).ok()?).ok()?;
         is_equal.then_some(path)
     }

@@ -129,9 +129,13 @@ impl Loaded {
             base: &self.submitted.base,
             files: &self.files,
             progress: &self.progress,
+            reasons: &NO_REASONS,
         }
     }
 }
+
+/// A gate has no earlier attempt that failed.
+static NO_REASONS: BTreeMap<TaskRef, String> = BTreeMap::new();
 
 /// The output of a task that made a branch.
 #[derive(Debug, Deserialize)]

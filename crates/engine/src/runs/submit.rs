@@ -1,5 +1,6 @@
 //! Submits plans: stores the files of a run, records that the plan is accepted, and wakes the driver.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -7,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_ledger::{Actor, Body, Digest, Draft, LedgerPaths, Reader, ReaderError, RunCreated};
-use belljar_model::plan::{CheckedPlan, Executor, RunBudget, Task};
+use belljar_model::plan::{CheckedPlan, Executor, Task};
 use belljar_model::{Mode, Net, Purpose, RunId};
 
 use super::driver;
+use super::executors;
 use super::facts;
 use super::files::RunFiles;
 use super::machine::{Fact, FactKind, Moment};
@@ -92,15 +94,16 @@ fn accept(
             Some(guard)
         }
     };
+    let fixed = executors::fixed_files(state, plan, base)?;
     let run = state.new_id()?.0;
     let files = RunFiles::of(layout, run);
-    let bound = files.create(plan, base)?;
+    let bound = files.create(plan, base, &fixed)?;
     if let Some(key) = key {
         durable::write(&keys, &key.file_name(), format!("{run} {content}\n").as_bytes())
             .context("cannot store the submission key")
             .kind(ErrorKind::Broken)?;
     }
-    let policy = policy(plan);
+    let policy = policy(plan, &fixed);
     let accepted = Fact {
         at: Moment(state.clock().millis()),
         kind: FactKind::PlanAccepted { plan: bound, policy },
@@ -169,10 +172,14 @@ fn created(
     })
 }
 
-/// Returns the digest of the grants of all boxes of a plan.
-fn policy(plan: &CheckedPlan) -> Digest {
+/// Returns the digest of the grants of all boxes of a plan. The descriptions of tiers and agents are part of
+/// `fixed`.
+fn policy(plan: &CheckedPlan, fixed: &BTreeMap<String, Vec<u8>>) -> Digest {
     let boxes = (0..plan.tasks().len()).filter_map(|task| plan.box_template(task));
-    let digests: Vec<Digest> = boxes.map(|template| record::policy(template, None)).collect();
+    let mut digests: Vec<Digest> = boxes.map(|template| record::policy(template, None)).collect();
+    digests.extend(fixed.iter().map(|(name, content)| {
+        Digest::of(&[b"belljar fixed file 1\0", name.as_bytes(), b"\0", content.as_slice()])
+    }));
     let parts: Vec<&[u8]> = digests.iter().map(|digest| digest.as_bytes().as_slice()).collect();
     Digest::of(&[b"belljar plan policy 1\0", &parts.concat()])
 }
@@ -182,14 +189,13 @@ fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
     let refuse = |task: &Task, what: &str| {
         Err(invalid(format!("task `{}`: {what} is not supported yet", task.id)))
     };
-    has_supported_limits(plan.budget()).map_err(|unit| {
-        invalid(format!("the limit `{unit}` of the run's budget is not supported yet"))
-    })?;
     for task in plan.tasks() {
         match &task.executor {
-            Executor::Command { .. } | Executor::Code { .. } | Executor::Stub { .. } => {}
+            Executor::Command { .. }
+            | Executor::Code { .. }
+            | Executor::Model { .. }
+            | Executor::Stub { .. } => {}
             Executor::Agent { .. } => return refuse(task, "`agent`"),
-            Executor::Model { .. } => return refuse(task, "`model`"),
             Executor::Approval { deny_when, .. } if !deny_when.is_empty() => {
                 return refuse(task, "`deny_when`");
             }
@@ -198,25 +204,6 @@ fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
         if !task.checks.is_empty() {
             return refuse(task, "`check`");
         }
-        if task.output.schema.is_some() {
-            return refuse(task, "`schema`");
-        }
-        if let Err(unit) = has_supported_limits(&task.budget) {
-            return refuse(task, &format!("the limit `{unit}`"));
-        }
     }
     Ok(())
-}
-
-/// Returns the first limit that no host enforces.
-fn has_supported_limits(budget: &RunBudget) -> Result<(), &'static str> {
-    let RunBudget { calls, tokens, money, time: _, bytes, boxes: _, secrets } = budget;
-    let units = [
-        ("calls", calls.is_some()),
-        ("tokens", tokens.is_some()),
-        ("money", money.is_some()),
-        ("bytes", bytes.is_some()),
-        ("secrets", !secrets.is_empty()),
-    ];
-    units.into_iter().find(|(_, is_set)| *is_set).map_or(Ok(()), |(unit, _)| Err(unit))
 }

@@ -20,6 +20,8 @@ mod plan_code;
 #[cfg(test)]
 mod plan_gates;
 #[cfg(test)]
+mod plan_model;
+#[cfg(test)]
 mod plan_runs;
 #[cfg(test)]
 mod run;

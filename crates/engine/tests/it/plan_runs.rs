@@ -302,7 +302,6 @@ fn executors_and_limits_that_are_not_supported_are_refused_before_anything_is_re
     let plans = [
         ("[task.a]\ndo = { approval = 'Go?', deny_when = ['untrusted'] }", "`deny_when`"),
         ("[task.a]\ndo = { stub = 1 }\ncheck = [{ command = ['true'] }]", "`check`"),
-        ("[run]\nbudget = { calls = 3 }\n[task.a]\ndo = { stub = 1 }", "`calls`"),
     ];
     for (text, expected) in plans {
         let error = try_submit(&engine, text, None).unwrap_err();

@@ -168,6 +168,19 @@ impl BaseUrl {
         &self.target
     }
 
+    pub const fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the path without a slash at the end; it can be empty.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     fn of_rule(rule: &Rule) -> Option<Self> {
         if let RuleTarget::HostPort(port) = rule.what {
             let target = crate::net::HOST_NAME.parse().ok()?;

@@ -244,6 +244,7 @@ fn deny_restricted(api: &Api, http: &HttpRule, net: Net) -> Result<Rule, RuleErr
         tls: Tls::Intercept,
         websocket: false,
         connect: None,
+        model: None,
         ..http.clone()
     };
     let methods: Vec<&str> = api.restricted.iter().map(Method::as_str).collect();

@@ -247,6 +247,7 @@ impl Raw {
             tls: self.tls.unwrap_or(Tls::Intercept),
             websocket: self.websocket.unwrap_or(false),
             connect: self.connect,
+            model: None,
         }))
     }
 }

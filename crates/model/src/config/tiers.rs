@@ -1,5 +1,7 @@
 //! Parser for `[tier.NAME]`, which maps a tier of models to a model and its server.
 
+use std::net::SocketAddr;
+
 use super::Config;
 use super::keys::{Invalid, ParseValue, Value, invalid, number, scalar, set, table, text};
 use crate::code::BaseUrl;
@@ -13,15 +15,17 @@ struct Raw {
     model: Option<String>,
     secret: Option<SecretName>,
     url: Option<BaseUrl>,
+    connect: Option<SocketAddr>,
     price: Option<TokenPrice>,
     context_window: Option<u64>,
 }
 
-const KEYS: [(&str, ParseValue<Raw>); 6] = [
+const KEYS: [(&str, ParseValue<Raw>); 7] = [
     ("provider", |raw, value| set(&mut raw.provider, scalar(value))),
     ("model", |raw, value| set(&mut raw.model, model(value))),
     ("secret", |raw, value| set(&mut raw.secret, scalar(value))),
     ("url", |raw, value| set(&mut raw.url, scalar(value))),
+    ("connect", |raw, value| set(&mut raw.connect, scalar(value))),
     ("price", |raw, value| set(&mut raw.price, price(value))),
     ("context-window", |raw, value| set(&mut raw.context_window, window(value))),
 ];
@@ -42,11 +46,14 @@ pub(super) fn read(name: TierName, value: &Value<'_>) -> Result<ModelTier, Inval
     let mut raw = Raw::default();
     table(&mut raw, &KEYS, value)?;
     // Destructured without `..`, so that a new key cannot be ignored by mistake.
-    let Raw { provider, model, secret, url, price, context_window } = raw;
+    let Raw { provider, model, secret, url, connect, price, context_window } = raw;
     if secret.is_none() && url.is_none() {
         return Err(invalid(
             "`secret` is missing; it names the key of the provider (only a server with `url` needs none)",
         ));
+    }
+    if connect.is_some() && url.is_none() {
+        return Err(invalid("`connect` is only possible together with `url`"));
     }
     Ok(ModelTier {
         name,
@@ -54,6 +61,7 @@ pub(super) fn read(name: TierName, value: &Value<'_>) -> Result<ModelTier, Inval
         model: model.ok_or_else(|| invalid("`model` is missing"))?,
         secret,
         url,
+        connect,
         price,
         context_window,
     })

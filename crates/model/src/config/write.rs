@@ -119,8 +119,20 @@ fn long_form(rule: &Rule, verb: &str) -> Value {
 
 fn put_http(put: &mut impl FnMut(&str, Value), http: &HttpRule) {
     // Destructured without `..`, so that a new field cannot be forgotten.
-    let HttpRule { host, ports, scheme, methods, paths, secrets, limits, tls, websocket, connect } =
-        http;
+    // Only Belljar names the server of a rule, so a file has no key for it.
+    let HttpRule {
+        host,
+        ports,
+        scheme,
+        methods,
+        paths,
+        secrets,
+        limits,
+        tls,
+        websocket,
+        connect,
+        model: _,
+    } = http;
     put("host", text(host));
     if !ports.is_empty() {
         put(

@@ -9,8 +9,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use serde::ser::{SerializeStruct as _, Serializer};
 use serde::{Deserialize, Serialize};
 
+use super::ModelServer;
 use super::host::{HOST_NAME, Target, TargetError, split_port};
 use super::pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
 use super::preset::{PresetError, PresetName};
@@ -78,7 +80,7 @@ pub enum RuleTarget {
 }
 
 /// A rule for HTTP requests to the hosts of a pattern.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpRule {
     pub host: HostPattern,
@@ -96,6 +98,47 @@ pub struct HttpRule {
     pub websocket: bool,
     /// The address to connect to instead of resolving the name; only an operator can set it.
     pub connect: Option<SocketAddr>,
+    /// The server of language models that the rule leads to, if it is known.
+    #[serde(default)]
+    pub model: Option<ModelServer>,
+}
+
+/// The JSON of a rule is hashed as a part of the policy in `run.created`, and must not change for rules that
+/// name no server of models. Binary formats need every field.
+impl Serialize for HttpRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_omitted = serializer.is_human_readable() && self.model.is_none();
+        let mut fields =
+            serializer.serialize_struct("HttpRule", if is_omitted { 10 } else { 11 })?;
+        let Self {
+            host,
+            ports,
+            scheme,
+            methods,
+            paths,
+            secrets,
+            limits,
+            tls,
+            websocket,
+            connect,
+            model,
+        } = self;
+        fields.serialize_field("host", host)?;
+        fields.serialize_field("ports", ports)?;
+        fields.serialize_field("scheme", scheme)?;
+        fields.serialize_field("methods", methods)?;
+        fields.serialize_field("paths", paths)?;
+        fields.serialize_field("secrets", secrets)?;
+        fields.serialize_field("limits", limits)?;
+        fields.serialize_field("tls", tls)?;
+        fields.serialize_field("websocket", websocket)?;
+        fields.serialize_field("connect", connect)?;
+        match is_omitted {
+            true => fields.skip_field("model")?,
+            false => fields.serialize_field("model", model)?,
+        }
+        fields.end()
+    }
 }
 
 /// A rule for TCP connections to one port of one target, with any content.
@@ -245,6 +288,7 @@ impl HttpRule {
             tls: Tls::Intercept,
             websocket: false,
             connect: None,
+            model: None,
         }
     }
 
@@ -330,6 +374,7 @@ impl HttpRule {
             ("tls", self.tls != Tls::Intercept),
             ("websocket", self.websocket),
             ("connect", self.connect.is_some()),
+            ("model", self.model.is_some()),
         ];
         match meaningless.into_iter().find(|(_, is_set)| *is_set) {
             Some((key, _)) => Err(RuleError::InDeny(key)),
@@ -339,7 +384,7 @@ impl HttpRule {
 }
 
 /// Returns whether a target is a loopback name or address, or the name of this machine in boxes.
-fn is_this_machine(target: &Target) -> bool {
+pub(crate) fn is_this_machine(target: &Target) -> bool {
     match target {
         Target::Name(name) => name.as_str() == HOST_NAME || name.is_within("localhost"),
         Target::Address(address) => address.is_loopback() || address.is_unspecified(),

@@ -79,23 +79,33 @@ enum TryError {
 }
 
 impl Question<'_> {
-    /// Asks, and asks once more if the answer must be JSON and is not.
+    /// Asks, and asks once more if the answer does not have the required form.
     async fn answer(&self) -> Result<ModelAnswer, ModelFailure> {
         let first = self.turn(None).await?;
-        if self.job.output == ModelOutput::Text {
-            return Ok(model_answer(first.text.clone(), &first, ModelUsage::default(), 1));
-        }
-        let reason = match json::of_answer(&first.text) {
+        let reason = match self.formed(&first.text) {
             Ok(text) => return Ok(model_answer(text, &first, ModelUsage::default(), 1)),
             Err(reason) => reason,
         };
-        (self.report)(&format!("the answer is not valid JSON: {reason}; asking for a correction"));
+        (self.report)(&format!("the answer is not valid: {reason}; asking for a correction"));
         let second = self.turn(Some(&Repair { answer: first.text, reason })).await?;
-        let text = json::of_answer(&second.text).map_err(|reason| {
-            let message = format!("the answer is not valid JSON after a correction: {reason}");
+        let text = self.formed(&second.text).map_err(|reason| {
+            let message = format!("the answer is not valid after a correction: {reason}");
             failure(Kind::Invalid, message)
         })?;
         Ok(model_answer(text, &second, first.usage, 2))
+    }
+
+    /// Returns the text of an answer in the required form, or why it does not have this form.
+    fn formed(&self, text: &str) -> Result<String, String> {
+        match &self.job.output {
+            ModelOutput::Text => Ok(text.to_owned()),
+            ModelOutput::Json { schema } => json::of_answer(text, schema.as_deref()),
+            ModelOutput::Choice(choices) => {
+                let text = text.trim().trim_matches(['`', '"', '\'']);
+                let found = choices.iter().find(|choice| *choice == text).cloned();
+                found.ok_or_else(|| "it is none of the texts to choose from".to_owned())
+            }
+        }
     }
 
     /// Gets one answer, with several tries.

@@ -13,10 +13,16 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Returns the JSON text of an answer, without the code fence that models often put around it.
-pub(super) fn of_answer(text: &str) -> Result<String, String> {
+/// Returns the JSON text of an answer, without the code fence that models often put around it. The value
+/// must match the schema.
+pub(super) fn of_answer(text: &str, schema: Option<&str>) -> Result<String, String> {
     let text = without_fence(text.trim());
-    parse(text).map(|_| text.to_owned())
+    let value = parse(text)?;
+    if let Some(schema) = schema {
+        let schema = parse(schema)?;
+        belljar_wire::schema::check(&schema, &value)?;
+    }
+    Ok(text.to_owned())
 }
 
 fn without_fence(text: &str) -> &str {
@@ -68,7 +74,7 @@ mod tests {
             ("\"\\ud800\"", None),
             ("", None),
         ] {
-            assert_eq!(of_answer(text).ok().as_deref(), expected, "{text}");
+            assert_eq!(of_answer(text, None).ok().as_deref(), expected, "{text}");
         }
     }
 

@@ -26,9 +26,14 @@ pub(super) fn body(job: &ModelJob, url: &Url, inputs: &[Input], repair: Option<&
     let question = parts(&job.prompt, inputs);
     let correction = repair.map(|repair| {
         let reason = &repair.reason;
-        let ask = format!(
-            "Your answer is not valid JSON: {reason}. Answer again with one JSON value and nothing else."
-        );
+        let ask = match &job.output {
+            ModelOutput::Choice(_) => format!(
+                "Your answer is not valid: {reason}. Answer again with one of these texts and nothing else."
+            ),
+            ModelOutput::Text | ModelOutput::Json { .. } => format!(
+                "Your answer is not valid JSON: {reason}. Answer again with one JSON value and nothing else."
+            ),
+        };
         (repair.answer.as_str(), ask)
     });
     let instructions = instructions(job);
@@ -156,6 +161,10 @@ fn instructions(job: &ModelJob) -> String {
         ModelOutput::Json { schema } => {
             parts.push("Answer with one JSON value and nothing else.".to_owned());
             parts.extend(schema.as_ref().map(|schema| format!("The JSON schema is:\n{schema}")));
+        }
+        ModelOutput::Choice(choices) => {
+            let choices = choices.join("\n");
+            parts.push(format!("Answer with one of these texts and nothing else:\n{choices}"));
         }
     }
     parts.join("\n\n")

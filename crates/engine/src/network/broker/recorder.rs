@@ -13,7 +13,7 @@ use belljar_broker::record::{
 use belljar_init::wire;
 use belljar_ledger::{
     Actor, AlarmRaised, ApprovalAsked, ApprovalGiven, ApprovalRefused, BudgetSpent, Digest,
-    DnsDecided, Draft, Event, NetworkChanged, Receipt, RecordError, RequestDecided,
+    DnsDecided, Draft, Event, ModelCalled, NetworkChanged, Receipt, RecordError, RequestDecided,
     RequestFinished, SecretUsed,
 };
 use belljar_model::RunId;
@@ -287,7 +287,8 @@ impl BrokerRecorder {
             | BrokerEvent::Finished(_)
             | BrokerEvent::SecretUsed { .. }
             | BrokerEvent::Alarm { .. }
-            | BrokerEvent::Spent { .. } => {}
+            | BrokerEvent::Spent { .. }
+            | BrokerEvent::ModelCalled(_) => {}
         }
     }
 
@@ -516,6 +517,20 @@ fn draft(event: &BrokerEvent, run: RunId) -> Draft {
         BrokerEvent::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
         BrokerEvent::Spent { budget, unit, amount, total } => {
             (BudgetSpent { budget, unit, amount, total }.into(), None)
+        }
+        BrokerEvent::ModelCalled(called) => {
+            let cause = called.cause;
+            let called = ModelCalled {
+                provider: called.provider,
+                model: called.model,
+                input: called.input,
+                cache_read: called.cache_read,
+                cache_write: called.cache_write,
+                output: called.output,
+                microusd: called.microusd,
+                complete: called.is_complete,
+            };
+            (called.into(), Some(cause))
         }
         BrokerEvent::Asked(question) => {
             let what = format!("{question}, by the rule `{}`", question.rule);

@@ -39,6 +39,9 @@ pub struct NetworkUsage {
     /// The tokens of models; reservations without a reported usage count in full.
     pub tokens: u64,
     pub money: MicroUsd,
+    /// The number of requests that were refused because a budget was used up.
+    #[serde(default)]
+    pub over_budget: u64,
 }
 
 /// One HTTP request of a box.
@@ -85,6 +88,7 @@ impl NetworkSummary {
                 | BrokerEvent::Finished(_)
                 | BrokerEvent::SecretUsed { .. }
                 | BrokerEvent::Spent { .. }
+                | BrokerEvent::ModelCalled(_)
                 | BrokerEvent::Asked(_)
                 | BrokerEvent::QuestionClosed { .. } => {}
             }
@@ -99,6 +103,9 @@ impl NetworkSummary {
             match event {
                 BrokerEvent::Decided(decided) if decided.verdict == Verdict::Allow => {
                     add(&mut usage.requests, 1);
+                }
+                BrokerEvent::Decided(decided) if is_over_budget(&decided.reason) => {
+                    add(&mut usage.over_budget, 1);
                 }
                 BrokerEvent::Finished(finished) => {
                     add(&mut usage.sent_bytes, finished.sent);
@@ -117,6 +124,7 @@ impl NetworkSummary {
                 | BrokerEvent::SecretUsed { .. }
                 | BrokerEvent::Alarm { .. }
                 | BrokerEvent::Spent { .. }
+                | BrokerEvent::ModelCalled(_)
                 | BrokerEvent::Asked(_)
                 | BrokerEvent::QuestionClosed { .. } => {}
             }
@@ -156,6 +164,7 @@ impl NetworkSummary {
                 | BrokerEvent::SecretUsed { .. }
                 | BrokerEvent::Alarm { .. }
                 | BrokerEvent::Spent { .. }
+                | BrokerEvent::ModelCalled(_)
                 | BrokerEvent::Asked(_)
                 | BrokerEvent::QuestionClosed { .. } => {}
             }
@@ -179,6 +188,11 @@ impl NetworkSummary {
             self.more_denied += 1;
         }
     }
+}
+
+/// Returns whether a request was refused because a budget is used up or cannot be counted.
+fn is_over_budget(reason: &str) -> bool {
+    reason.starts_with("spent: ") || reason.starts_with("uncountable: ")
 }
 
 /// Returns a reason without its code. Prepends the request unless the reason contains `subject`.

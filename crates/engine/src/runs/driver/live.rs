@@ -7,7 +7,7 @@ use std::sync::Arc;
 use belljar_ledger::{Actor, Digest, Draft, Event, Reader, RecordError};
 use belljar_model::RunId;
 use belljar_model::caller::TenantId;
-use belljar_model::plan::{Executor, TaskId};
+use belljar_model::plan::{Executor, RunBudget, TaskId};
 
 use super::gates::LiveGates;
 use crate::approvals::gates::GateFiles;
@@ -19,7 +19,8 @@ use crate::runs::facts;
 use crate::runs::files::{RunFiles, Submitted};
 use crate::runs::graph::Graph;
 use crate::runs::machine::{
-    Command, Fact, FactKind, Input, InputKind, Moment, RunState, TaskRef, Try, advance,
+    Command, Ended, Fact, FactKind, Input, InputKind, Moment, RunState, TaskRef, Try, Verdict,
+    advance,
 };
 use crate::runs::view::Loaded;
 use crate::scope::Scoped;
@@ -41,6 +42,10 @@ pub(super) struct Live {
     started: BTreeMap<Try, (Option<RunId>, Moment)>,
     /// The gates of the run, and their files.
     pub(super) gates: LiveGates,
+    /// Why the last attempt of an instance failed or was rejected.
+    reasons: BTreeMap<TaskRef, String>,
+    /// The accounts of the limited secrets that the box of a task has.
+    secrets: BTreeMap<TaskId, Vec<Owner>>,
     /// Facts that are not recorded yet.
     facts: Vec<Fact>,
     /// Commands that wait until the facts are on disk.
@@ -74,6 +79,8 @@ impl Live {
             sequence,
             started: BTreeMap::new(),
             gates: LiveGates::default(),
+            reasons: BTreeMap::new(),
+            secrets: BTreeMap::new(),
             facts: Vec::new(),
             commands: Vec::new(),
             requests: Vec::new(),
@@ -83,6 +90,7 @@ impl Live {
         for task in live.submitted.plan.tasks() {
             accounts.open(Owner::Task(run, task.id.clone()), Limits::from(&task.budget));
         }
+        live.open_secrets(state, accounts);
         for fact in &facts {
             live.note(fact);
             if let FactKind::TaskStarted { of, lease, .. }
@@ -99,8 +107,41 @@ impl Live {
     }
 
     /// Returns the accounts that pay for a task.
-    pub(super) fn owners(&self, tenant: &TenantId, task: &TaskId) -> [Owner; 3] {
-        [Owner::Tenant(tenant.clone()), Owner::Run(self.run), Owner::Task(self.run, task.clone())]
+    pub(super) fn owners(&self, tenant: &TenantId, task: &TaskId) -> Vec<Owner> {
+        let mut owners = vec![
+            Owner::Tenant(tenant.clone()),
+            Owner::Run(self.run),
+            Owner::Task(self.run, task.clone()),
+        ];
+        owners.extend(self.secrets.get(task).into_iter().flatten().cloned());
+        owners
+    }
+
+    /// Opens the accounts of secrets with a limit, for the run and for its tasks.
+    fn open_secrets(&mut self, state: &Scoped, accounts: &mut Accounts) {
+        let plan = &self.submitted.plan;
+        let is_limited = |budget: &RunBudget| !budget.secrets.is_empty();
+        let any = is_limited(plan.budget()) || plan.tasks().iter().any(|it| is_limited(&it.budget));
+        if !any {
+            return;
+        }
+        let mut all = BTreeMap::new();
+        for task in plan.tasks() {
+            let mut owners = Vec::new();
+            for name in self.context(state).secrets(task) {
+                let of_run = plan.budget().secrets.get(&name);
+                let of_run = of_run.map(|cap| (Owner::Secret(self.run, name.clone()), cap));
+                let of_task = task.budget.secrets.get(&name);
+                let id = || task.id.clone();
+                let of_task = of_task.map(|cap| (Owner::TaskSecret(self.run, id(), name), cap));
+                for (owner, cap) in of_run.into_iter().chain(of_task) {
+                    accounts.open(owner.clone(), Limits::from(cap));
+                    owners.push(owner);
+                }
+            }
+            all.insert(task.id.clone(), owners);
+        }
+        self.secrets = all;
     }
 
     pub(super) fn context<'a>(&'a self, state: &'a Scoped) -> Context<'a> {
@@ -113,6 +154,7 @@ impl Live {
             base: &self.submitted.base,
             files: &self.files,
             progress: &self.progress,
+            reasons: &self.reasons,
         }
     }
 
@@ -173,6 +215,13 @@ impl Live {
         self.gates.note(fact);
         if let FactKind::TaskStarted { of, box_run, .. } = &fact.kind {
             self.started.insert(of.clone(), (*box_run, fact.at));
+        }
+        if let FactKind::TaskEnded { of, end: Ended::Failed { reason, text }, .. } = &fact.kind {
+            self.reasons.insert(of.instance(), format!("{}: {text}", reason.name()));
+        }
+        if let FactKind::TaskJudged { of, verdict: Verdict::Rejected { text, .. }, .. } = &fact.kind
+        {
+            self.reasons.insert(of.instance(), text.clone());
         }
         if let FactKind::TaskEnded { of, .. } | FactKind::TaskLost { of, .. } = &fact.kind {
             self.started.remove(of);

@@ -1,18 +1,16 @@
 //! Texts that a plan refers to by a path: programs, prompts and schemas. `submit` copies them once.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_ledger::Digest;
 use belljar_model::plan::{CheckedPlan, Executor, TaskId, Text};
 
-use super::{
-    MANIFEST, Manifest, RunFiles, TaskOutput, digest_of, open_regular, sync_dir, write_new,
-};
+use super::{RunFiles, TaskOutput, open_regular, sync_dir, write_new};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 
 /// The maximum size of one text in bytes.
@@ -68,6 +66,10 @@ impl RunFiles {
         if text.len() as u64 > MAX_TEXT {
             return Err(io::Error::other("the file is larger than 1 MiB"));
         }
+        if dir == SCHEMAS {
+            let schema = serde_json::from_str(&text)?;
+            belljar_wire::schema::supported(&schema).map_err(io::Error::other)?;
+        }
         write_new(&to.join(task.as_str()), &mut text.as_bytes(), MAX_TEXT)
     }
 
@@ -75,18 +77,14 @@ impl RunFiles {
     pub(crate) fn text(&self, bound: Digest, task: &TaskId, text: &Text) -> Option<String> {
         match text {
             Text::Inline(text) => Some(text.clone()),
-            Text::File(_) => fs::read_to_string(self.bound_file(bound, TEXTS, task)?).ok(),
+            Text::File(_) => {
+                fs::read_to_string(self.submitted(bound, &format!("{TEXTS}/{task}"))?).ok()
+            }
         }
     }
 
-    fn bound_file(&self, bound: Digest, dir: &str, task: &TaskId) -> Option<PathBuf> {
-        let text = fs::read(self.dir.join(MANIFEST)).ok()?;
-        let manifest: Manifest =
-            (digest_of(&text) == bound).then(|| serde_json::from_slice(&text).ok())??;
-        let name = format!("{dir}/{task}");
-        let path = self.dir.join(&name);
-        let stored = manifest.files.get(&name)?;
-        let is_equal = stored.matches(&mut File::open(&path).ok()?).ok()?;
-        is_equal.then_some(path)
+    /// Returns the schema of the output of a task, or `None` if its file is not the recorded one.
+    pub(crate) fn schema(&self, bound: Digest, task: &TaskId) -> Option<String> {
+        fs::read_to_string(self.submitted(bound, &format!("{SCHEMAS}/{task}"))?).ok()
     }
 }

@@ -304,6 +304,11 @@ impl RunState {
         }
     }
 
+    /// Returns the number of the tier of an instance, from 0.
+    pub fn tier(&self, of: &TaskRef) -> Option<u32> {
+        Some(self.at(self.instance(&of.task, of.item)?).tier)
+    }
+
     /// Returns the attempts whose hosts run, or ran before a crash, with their leases.
     pub fn running(&self) -> impl Iterator<Item = (Try, &Limits)> {
         self.running

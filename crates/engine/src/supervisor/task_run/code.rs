@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_model::{Purpose, Reason, RunId};
-use belljar_wire::{Job, ProgramError};
+use belljar_wire::{Job, ModelAnswer, ModelFailureKind, ProgramError, ProgramResult};
 
 use super::OutputLog;
 use super::output::OutputFile;
@@ -32,6 +32,7 @@ impl TaskHost {
         worker: std::os::fd::OwnedFd,
     ) -> Result<(), EngineError> {
         let scratch = self.dir.join("scratch");
+        let is_model = matches!(job, Job::Model(_));
         let mut run = None;
         let program = self.start_code(state, job, worker, &scratch, &mut run);
         let removed = || {
@@ -51,6 +52,11 @@ impl TaskHost {
                 result.reason = Reason::Output;
                 TaskOutcome::TooLarge
             }
+            Some(done) if is_model => match answer(done) {
+                Ok(text) if output.push(text.as_bytes()) => TaskOutcome::Exited { status: 0 },
+                Ok(_) => TaskOutcome::TooLarge,
+                Err(outcome) => outcome,
+            },
             Some(done) => match (done.trouble, done.value) {
                 (Some(error), _) => TaskOutcome::Threw { error: text(&error) },
                 (None, value) => {
@@ -107,7 +113,8 @@ impl TaskHost {
         let id: (RunId, u32) = (self.spec.run, state.new_id()?.1);
         let (mut launch, recorder) = program::launch_spec(state, of, id, Purpose::Task, worker)?;
         self.complete(&mut launch)?;
-        let command = vec!["code".to_owned(), self.spec.task.clone()];
+        let name = if matches!(job, Job::Model(_)) { "model" } else { "code" };
+        let command = vec![name.to_owned(), self.spec.task.clone()];
         launch.recorded_argv = Some(command.clone());
         let record = Run { dir: self.dir.clone(), record: launch.record() };
         record.save_new().kind(ErrorKind::CannotStart)?;
@@ -155,6 +162,23 @@ fn cancel_when_stopped(stopped: &std::os::fd::OwnedFd, client: &UnixStream) {
     let mut polled = [rustix::event::PollFd::new(stopped, rustix::event::PollFlags::IN)];
     while rustix::event::poll(&mut polled, None) == Err(rustix::io::Errno::INTR) {}
     client.shutdown(std::net::Shutdown::Both).ok(); // the script may have ended
+}
+
+/// Returns the answer of a model, or the outcome of a request without an answer. The worker is untrusted.
+fn answer(done: ProgramResult) -> Result<String, TaskOutcome> {
+    let failed = |kind: ModelFailureKind, error: String| TaskOutcome::NoAnswer {
+        kind: kind.name().to_owned(),
+        error,
+    };
+    if let Some(error) = done.trouble {
+        let kind = ModelFailureKind::named(&error.name).unwrap_or(ModelFailureKind::Invalid);
+        return Err(failed(kind, error.message));
+    }
+    let value = done.value.as_ref().map_or("null", |value| value.get());
+    let answer: Result<ModelAnswer, _> = serde_json::from_str(value);
+    answer.map(|answer| answer.text).map_err(|error| {
+        failed(ModelFailureKind::Invalid, format!("the worker sent an invalid answer: {error}"))
+    })
 }
 
 /// Returns an exception in one line.

@@ -40,6 +40,8 @@ pub enum TaskOutcome {
     TooLarge,
     /// A `code` task threw an exception.
     Threw { error: String },
+    /// A model gave no answer. `kind` is the name of a [`ModelFailureKind`](belljar_wire::ModelFailureKind).
+    NoAnswer { kind: String, error: String },
     /// The driver killed the box.
     Killed,
     /// The program was not started.
@@ -63,6 +65,7 @@ impl TaskOutcome {
             Self::Limit { .. } => "limit",
             Self::TooLarge => "too_large",
             Self::Threw { .. } => "throw",
+            Self::NoAnswer { .. } => "no_answer",
             Self::Killed => "killed",
             Self::CannotStart { .. } => "cannot_start",
             Self::Failed { .. } => "failed",

@@ -52,7 +52,8 @@ pub struct TaskRunSpec {
 pub enum TaskWork {
     /// A command. Its standard output is the output of the task.
     Command(Argv),
-    /// A program for the worker. The value that it returns is the output of the task, as JSON.
+    /// A job for the worker: a script, whose value is the output of the task as JSON, or a request to a
+    /// model, whose answer is the output.
     Code(Box<Job>),
 }
 
@@ -96,8 +97,8 @@ impl TaskRunSpec {
             TaskWork::Code(_) if !has_worker => {
                 return Err(invalid("a `code` task needs a descriptor of the worker program"));
             }
-            TaskWork::Code(job) if !matches!(**job, Job::Script(_)) => {
-                return Err(invalid("a `code` task must be a script"));
+            TaskWork::Code(job) if !matches!(**job, Job::Script(_) | Job::Model(_)) => {
+                return Err(invalid("a `code` task must be a script or a request to a model"));
             }
             TaskWork::Code(_) if self.workspace != TaskRunWorkspace::None => {
                 return Err(invalid("a `code` task has no workspace"));
