@@ -7,6 +7,7 @@ mod outfit;
 pub mod program;
 pub mod settings;
 mod status;
+mod task;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use belljar_model::agent::{Agent, AgentName};
 pub use outfit::HomeFile;
 pub use outfit::{OutfitRequest, outfit};
 pub use status::{AgentSecret, AgentStatus, status};
+pub use task::TaskAgent;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
@@ -38,6 +40,8 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct AgentSource {
     pub agent: Agent,
+    /// The text of the description.
+    pub text: String,
     pub file: Option<PathBuf>,
 }
 
@@ -62,14 +66,15 @@ pub fn all(host: &HostEnv) -> Result<BTreeMap<AgentName, AgentSource>, EngineErr
             name.parse().context("invalid name of a built-in agent").kind(ErrorKind::Broken)?;
         let file = PathBuf::from(format!("{name}.toml"));
         let agent = Config::agent(&name, text, &file).kind(ErrorKind::Broken)?;
-        all.insert(name, AgentSource { agent, file: None });
+        all.insert(name, AgentSource { agent, text: text.to_owned(), file: None });
     }
     for file in user_files(host)? {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let invalid_name = || format!("the name of {} is not a valid agent name", file.display());
         let name: AgentName = stem.parse().with_context(invalid_name).kind(ErrorKind::Invalid)?;
-        let agent = Config::agent(&name, &read(&file)?, &file).kind(ErrorKind::Invalid)?;
-        all.insert(name, AgentSource { agent, file: Some(file) });
+        let text = read(&file)?;
+        let agent = Config::agent(&name, &text, &file).kind(ErrorKind::Invalid)?;
+        all.insert(name, AgentSource { agent, text, file: Some(file) });
     }
     Ok(all)
 }
@@ -113,6 +118,7 @@ mod tests {
         for (name, text) in BUILT_IN {
             let agent = Config::agent(&name.parse().unwrap(), text, Path::new(name)).unwrap();
             assert!(agent.install.is_some() && !agent.secrets.is_empty(), "{name}");
+            assert_eq!(agent.task.unwrap().argv.first(), Some(&agent.program), "{name}");
             let config = Config::built_in().with_secrets(agent.declared.clone());
             for secret in &agent.secrets {
                 assert!(config.secret(secret).is_some(), "{name}: {secret}");

@@ -4,6 +4,7 @@
 //! find_source ──▶ Source ──clone──▶ boxes/NAME/repo   the user's objects, not the user's configuration
 //! boxes/NAME/repo ──git in a sealed box──▶ pack ──checked on the host──▶ Work
 //! Work ──save_work──▶ refs/belljar/work/NAME ──branch──▶ refs/heads/…
+//! Work ──save_work_at──▶ refs/belljar/RUN/TASK
 //! ```
 //! **Invariant:** git never runs on the host in a repository that a box could write to. A git process in
 //! a sealed box reads such a repository. Its output is untrusted: the host checks every object before it
@@ -27,7 +28,7 @@ pub use changes::{FileChange, FileChangeKind};
 pub use clone::{CloneSpec, Cloned, clone};
 pub use source::{Source, find_source, identity};
 pub use update::{BranchUpdate, UpdateSize};
-pub use work::{Commit, DiffStyle, Work, diff, read_work, save_work};
+pub use work::{Commit, DiffStat, DiffStyle, Work, diff, read_work, save_work, save_work_at, stat};
 
 #[cfg(test)]
 mod tests;

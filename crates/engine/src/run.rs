@@ -297,6 +297,7 @@ fn complete(
         workspace,
         has_host_programs: true,
         runs_agent: false,
+        found: None,
     })?;
     // Only the denied hosts of the outfit apply here. Its other permissions are for agents in named boxes.
     let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };

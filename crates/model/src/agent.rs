@@ -14,6 +14,9 @@
 //! secrets = ["anthropic"]                   # given to the box if they are set
 //! copy = [".some-agent/AGENTS.md"]          # from the user's home into a new box; `/**`: a directory
 //!
+//! [task]                                    # how a plan runs the agent without a person
+//! argv = ["some-agent", "--print"]          # reads the prompt from standard input; output: the last message
+//!
 //! [settings]                                # managed settings: read-only, written at every start
 //! language = "claude"                       # format of permissions: claude, codex, gemini, opencode
 //! path = "/etc/some-agent/settings.json"
@@ -68,6 +71,8 @@ pub struct Agent {
     /// Paths in the user's home directory that are copied into the box; a final `/**` means a
     /// directory with all its contents.
     pub copy: Vec<PathBuf>,
+    /// How a task of a plan runs the agent; without it, plans cannot use the agent.
+    pub task: Option<AgentTask>,
     pub settings: Option<Settings>,
     /// The files that are written into the home directory of a new box.
     pub home: Vec<AgentFile>,
@@ -76,6 +81,14 @@ pub struct Agent {
     pub login: Option<Login>,
     /// The secrets that the definition file of the agent declares.
     pub declared: Vec<SecretDecl>,
+}
+
+/// How a task of a plan runs an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AgentTask {
+    /// The program and its arguments. The program reads the prompt from standard input, works without
+    /// questions, writes its last message to standard output, and exits with status 0 if it succeeded.
+    pub argv: Vec<String>,
 }
 
 /// The settings file that Belljar writes for an agent.

@@ -97,7 +97,7 @@ fn report(source: &AgentSource, status: AgentStatus) -> AgentReport<'_> {
 
 /// Returns the details of an agent as lines of text.
 fn details(source: &AgentSource, status: &AgentStatus) -> String {
-    let AgentSource { agent, file } = source;
+    let AgentSource { agent, file, .. } = source;
     let mut lines = Vec::new();
     let mut add = |what: &str, value: String| lines.push(format!("{what:<10} {value}"));
     add("agent", format!("{} ({})", agent.title, agent.name));
@@ -126,6 +126,10 @@ fn details(source: &AgentSource, status: &AgentStatus) -> String {
     }
     if let Some(login) = &status.login {
         add("login", format!("found in {}", login.display()));
+    }
+    match &agent.task {
+        Some(task) => add("task", task.argv.join(" ")),
+        None => add("task", "plans cannot use this agent: its file has no `[task]`".to_owned()),
     }
     agent.env.iter().for_each(|variable| add("env", variable.to_string()));
     if let Some(settings) = &agent.settings {

@@ -28,6 +28,8 @@ pub struct OutfitRequest<'a> {
     pub has_host_programs: bool,
     /// Whether the box runs the agent's program.
     pub runs_agent: bool,
+    /// The agent's program, if it was found before; else it is searched in the operator's `PATH`.
+    pub found: Option<&'a AgentProgram>,
 }
 
 /// The program, settings, files and masks that a box is given for an agent.
@@ -125,7 +127,7 @@ impl Outfit {
             false => {
                 AgentProgram { path: PathBuf::from(&agent.program), ..AgentProgram::default() }
             }
-            true => match program::find(request.state.host(), &agent.program) {
+            true => match found(agent, request) {
                 Some(found) => found,
                 None if !request.runs_agent => return Ok(()),
                 None => return Err(missing(agent)),
@@ -216,6 +218,11 @@ impl Outfit {
     fn has(&self, secret: Option<&SecretName>) -> bool {
         secret.is_none_or(|name| self.overrides.secrets.contains(name))
     }
+}
+
+fn found(agent: &Agent, request: &OutfitRequest<'_>) -> Option<AgentProgram> {
+    let before = request.found.filter(|found| found.path.exists());
+    before.cloned().or_else(|| program::find(request.state.host(), &agent.program))
 }
 
 fn missing(agent: &Agent) -> EngineError {

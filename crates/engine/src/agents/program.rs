@@ -7,11 +7,12 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use belljar_model::{Access, Mount};
+use serde::{Deserialize, Serialize};
 
 use crate::host::{HostEnv, real_path};
 
 /// The program of an agent on the host, and the paths to mount for it.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentProgram {
     /// The path of the program, with all symbolic links resolved.
     pub path: PathBuf,

@@ -173,6 +173,13 @@ impl Source {
         Identity::new(&settings.get("user.name")?, &settings.get("user.email")?).ok()
     }
 
+    /// Returns whether the repository has a branch, a tag or a commit with this name.
+    pub fn has_revision(&self, revision: &str) -> bool {
+        let revision = format!("{revision}^{{commit}}");
+        let args = ["rev-parse", "--verify", "-q", "--end-of-options", &revision];
+        self.git().query(&args).is_some()
+    }
+
     /// Returns a git command for reading the user's repository.
     pub(super) fn git(&self) -> Git {
         self.view.git(&self.program)

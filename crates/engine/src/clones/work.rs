@@ -12,7 +12,7 @@ use super::changes::{self, FileChange};
 use super::git::Git;
 use super::incoming::Incoming;
 use super::reader::{self, MAX_PACK, ReadHeader, ReadRequest};
-use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 
 /// The commits that a box made in its private clone, with checked objects.
@@ -46,6 +46,14 @@ pub struct Commit {
     pub oid: String,
     pub author: String,
     pub subject: String,
+}
+
+/// The numbers of changed files, added lines and removed lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiffStat {
+    pub files: u64,
+    pub added: u64,
+    pub removed: u64,
 }
 
 /// The options for the text of a diff.
@@ -82,6 +90,15 @@ pub fn read_work(
 
 /// Copies the objects of `work` into the user's repository and points `refs/belljar/work/NAME` at them.
 pub fn save_work(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineError> {
+    save_work_at(at, work, &format!("{REF_PREFIX}/{}", ref_component(name)))
+}
+
+/// Copies the objects of `work` into the user's repository and points `reference` at them. The reference
+/// must be below `refs/belljar`, where no branch of the user is.
+pub fn save_work_at(at: &RepoAt, work: &Work, reference: &str) -> Result<(), EngineError> {
+    if !reference.starts_with("refs/belljar/") {
+        return Err(invalid(format!("{reference:?} is not a reference of Belljar")));
+    }
     if work.is_empty() {
         return Ok(());
     }
@@ -99,14 +116,36 @@ pub fn save_work(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineE
             );
             combined.send_pack(&revisions, &user)?;
         }
-        let reference = format!("{REF_PREFIX}/{}", ref_component(name));
         let message = "belljar: work of a box";
-        user.output(&["update-ref", "--no-deref", "-m", message, &reference, &work.tip])
+        user.output(&["update-ref", "--no-deref", "-m", message, reference, &work.tip])
     };
     save()
         .with_context(|| format!("cannot copy the commits of the box into {}", at.path.display()))
         .kind(ErrorKind::Broken)?;
     Ok(())
+}
+
+/// Counts the files and lines that differ between the first and the last commit of the box.
+pub fn stat(work: &Work) -> Result<DiffStat, EngineError> {
+    let git = work.incoming.combined_git();
+    let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff"];
+    let args: Vec<&str> =
+        args.into_iter().chain(["--no-textconv", &work.base, &work.tip, "--"]).collect();
+    let output = git.output(&args).context("cannot count the changes of the box");
+    let mut stat = DiffStat::default();
+    for entry in output.kind(ErrorKind::Broken)?.split(|byte| *byte == 0) {
+        let mut columns = entry.splitn(3, |byte| *byte == b'\t');
+        // A binary file has `-` instead of numbers.
+        let mut count = || -> Option<u64> {
+            Some(std::str::from_utf8(columns.next()?).ok()?.parse().unwrap_or(0))
+        };
+        if let (Some(added), Some(removed)) = (count(), count()) {
+            stat.files += 1;
+            stat.added = stat.added.saturating_add(added);
+            stat.removed = stat.removed.saturating_add(removed);
+        }
+    }
+    Ok(stat)
 }
 
 /// Returns the diff between the first and the last commit of the box, as text that is safe to print.

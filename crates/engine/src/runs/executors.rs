@@ -1,5 +1,6 @@
 //! Translates tasks to the work of hosts, and the results of hosts to ends of attempts.
 
+mod agent;
 mod code;
 mod model;
 
@@ -9,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_ledger::{Digest, LedgerPaths, Reader, ReaderError};
-use belljar_model::RunId;
 use belljar_model::plan::{CheckedPlan, Executor, ForEach, OutputKind, Source, Task};
+use belljar_model::{RunId, Template};
 use serde_json::Value as Json;
 
+use self::agent::AgentTask;
 use super::budget::{Amounts, Limits, Unit};
 use super::evidence::{self, ModelHost};
 use super::files::RunFiles;
@@ -50,9 +52,11 @@ pub(super) struct Context<'a> {
 pub(super) fn fixed_files(
     state: &Scoped,
     plan: &CheckedPlan,
-    _base: &Path,
+    base: &Path,
 ) -> Result<BTreeMap<String, Vec<u8>>, EngineError> {
-    model::fixed_tiers(state, plan)
+    let mut fixed = model::fixed_tiers(state, plan)?;
+    fixed.extend(agent::fixed_files(state, plan, base)?);
+    Ok(fixed)
 }
 
 impl Context<'_> {
@@ -134,6 +138,10 @@ impl Context<'_> {
         let position = self.plan.index(&of.task).ok_or_else(missing)?;
         let task = self.plan.tasks().get(position).ok_or_else(missing)?;
         let template = self.plan.box_template(position).ok_or_else(missing)?;
+        if let Executor::Agent { agent, repo, base, prompt } = &task.executor {
+            let work = AgentTask { task, agent, repo, base, prompt };
+            return self.agent_spec(&work, of, box_run, &with_timeout(template, lease), lease);
+        }
         let (own, mut tier) = match &task.executor {
             Executor::Model { .. } => {
                 let tier = self.tier(task, &of.instance())?;
@@ -162,10 +170,7 @@ impl Context<'_> {
         };
         let (mut rules, masks) =
             host::resolve_fixed(self.state, template, workspace.path(), self.base)?;
-        if let Some(seconds) = lease.get(Unit::Seconds).map(Duration::from_secs) {
-            let timeout = &mut rules.template.limits.timeout;
-            *timeout = Some(timeout.map_or(seconds, |timeout| timeout.min(seconds)));
-        }
+        rules.template = with_timeout(&rules.template, lease);
         let inputs = self.inputs(&of.instance());
         let inputs = inputs.ok_or_else(|| invalid("an input of the task is missing"))?;
         let work = match &task.executor {
@@ -228,6 +233,9 @@ impl Context<'_> {
             TaskOutcome::TooLarge => FailReason::TooLarge,
             TaskOutcome::Threw { .. } => FailReason::Throw,
             TaskOutcome::NoAnswer { kind, .. } => model::reason(kind),
+            TaskOutcome::NoChange => FailReason::NoChange,
+            TaskOutcome::Unavailable { .. } => FailReason::Unavailable,
+            TaskOutcome::Invalid { .. } => FailReason::Invalid,
             TaskOutcome::CannotStart { .. } => FailReason::CannotStart,
         };
         let reason = if self.is_over_budget(of, &result) { FailReason::OverBudget } else { reason };
@@ -252,8 +260,11 @@ impl Context<'_> {
             TaskOutcome::Timeout => "the time limit was exceeded".to_owned(),
             TaskOutcome::Limit { limit } => limit.sentence().to_owned(),
             TaskOutcome::TooLarge => "the output is larger than its limit".to_owned(),
+            TaskOutcome::NoChange => "the agent made no commit and changed no file".to_owned(),
             TaskOutcome::Threw { error }
             | TaskOutcome::NoAnswer { error, .. }
+            | TaskOutcome::Unavailable { error }
+            | TaskOutcome::Invalid { error }
             | TaskOutcome::CannotStart { error }
             | TaskOutcome::Failed { error } => error.clone(),
         };
@@ -348,6 +359,16 @@ impl Context<'_> {
 pub(super) fn output_of(stored: &TaskOutput, selections: Selections) -> Output {
     let (digest, size) = (stored.hash(), stored.size());
     Output { digest, size, labels: Default::default(), selections }
+}
+
+/// Returns a template whose timeout is not longer than the time of the lease.
+fn with_timeout(template: &Template, lease: &Limits) -> Template {
+    let mut template = template.clone();
+    if let Some(seconds) = lease.get(Unit::Seconds).map(Duration::from_secs) {
+        let timeout = &mut template.limits.timeout;
+        *timeout = Some(timeout.map_or(seconds, |timeout| timeout.min(seconds)));
+    }
+    template
 }
 
 fn failed(text: impl Into<String>) -> End {

@@ -31,7 +31,8 @@ use belljar_model::spec::BoxSpec;
 use belljar_model::{RunId, Template, display};
 
 pub use crate::supervisor::task_run::{
-    INPUT_DIR, TaskOutcome, TaskOutput, TaskResult, TaskRunSpec, TaskRunWorkspace, TaskWork,
+    AgentWork, INPUT_DIR, TaskOutcome, TaskOutput, TaskResult, TaskRunSpec, TaskRunWorkspace,
+    TaskWork,
 };
 pub use inputs::{InputFile, TaskInputs};
 
@@ -43,7 +44,7 @@ use crate::store::{durable, lock};
 use crate::supervisor;
 use crate::supervisor::protocol::{FromSupervisor, Hello, ToSupervisor};
 use crate::supervisor::spec::{Prepare, Rules};
-use crate::supervisor::task_run::{files, read_end};
+use crate::supervisor::task_run::{files, read_end, remove_agent_files};
 
 /// The maximum time that a host needs to answer a request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -285,6 +286,7 @@ pub fn take_output(state: &Scoped, run: RunId, to: &Path) -> Result<(), EngineEr
 pub fn release(state: &Scoped, run: RunId) {
     let dir = state.store().layout().run(run);
     fs::remove_file(dir.join(crate::store::HELD)).ok(); // a run that stays held only uses space
+    remove_agent_files(&dir); // a host that was killed leaves them
 }
 
 /// Returns the last lines that the program wrote to standard error, or to standard output if it wrote

@@ -193,9 +193,9 @@ fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
         match &task.executor {
             Executor::Command { .. }
             | Executor::Code { .. }
+            | Executor::Agent { .. }
             | Executor::Model { .. }
             | Executor::Stub { .. } => {}
-            Executor::Agent { .. } => return refuse(task, "`agent`"),
             Executor::Approval { deny_when, .. } if !deny_when.is_empty() => {
                 return refuse(task, "`deny_when`");
             }

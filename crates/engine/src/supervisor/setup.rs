@@ -60,6 +60,7 @@ impl Setup {
             workspace: directory.as_deref(),
             has_host_programs: overrides.rootfs.is_none() && declared.rootfs.is_none(),
             runs_agent: spec.program.is_none(),
+            found: None,
         })?;
         for remark in &outfit.remarks {
             state.notice(&Notice::Outfit(remark.clone()));
@@ -97,7 +98,7 @@ pub fn permissions(state: &Scoped, of: &NamedBox) -> Result<Permissions, EngineE
 
 /// Returns the path and content of the box's `/etc/gitconfig`: the author of commits, and no signing, since
 /// the box has no signing keys.
-fn gitconfig(host: &HostEnv, identity: Option<&Identity>) -> (PathBuf, Vec<u8>) {
+pub(super) fn gitconfig(host: &HostEnv, identity: Option<&Identity>) -> (PathBuf, Vec<u8>) {
     let identity = identity.cloned().or_else(|| clones::identity(host));
     let mut text = "[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n".to_owned();
     text.push_str("[safe]\n\tdirectory = /workspace\n");

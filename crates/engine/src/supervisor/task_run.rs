@@ -3,6 +3,7 @@
 //! The host holds the lock of the run until it exits. It serves two requests on the socket of the run: a
 //! client that only connects learns when the host ends, and `Stop` kills the box.
 
+mod agent;
 mod code;
 mod command;
 mod output;
@@ -33,9 +34,10 @@ use crate::network::broker::NetworkUsage;
 use crate::scope::Scoped;
 use crate::store::{Run, durable};
 
+pub(crate) use agent::remove_agent_files;
 use output::OutputFile;
 pub use result::{TaskOutcome, TaskOutput, TaskResult};
-pub use spec::{INPUT_DIR, TaskRunSpec, TaskRunWorkspace, TaskWork};
+pub use spec::{AgentWork, INPUT_DIR, TaskRunSpec, TaskRunWorkspace, TaskWork};
 
 /// The files of a task in the directory of its box run.
 pub(crate) mod files {
@@ -44,6 +46,10 @@ pub(crate) mod files {
     /// The end of standard error; see [`OutputLog`](super::OutputLog).
     pub(crate) const LOG: &str = "log";
     pub(crate) const RESULT: &str = "result.json";
+    /// The private clone of an agent.
+    pub(crate) const CLONE: &str = "repo";
+    /// The home directory of an agent.
+    pub(crate) const HOME: &str = "home";
 }
 
 /// The pause between two attempts to write a result to a full disk.
@@ -149,6 +155,10 @@ impl TaskHost {
             (TaskWork::Code(job), Some(worker)) => {
                 let job = (**job).clone();
                 self.run_code(state, job, worker)
+            }
+            (TaskWork::Agent(work), _) => {
+                let work = (**work).clone();
+                self.run_agent(state, &work)
             }
             (TaskWork::Code(_), None) => Err(invalid("the worker program of the task is missing")),
         }

@@ -142,6 +142,7 @@ fn of_program(
         workspace: None,
         has_host_programs: true,
         runs_agent: false,
+        found: None,
     })?;
     let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };
     let own = Overrides {

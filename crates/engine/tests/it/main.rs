@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod agent_runs;
+#[cfg(test)]
 mod clones;
 #[cfg(test)]
 mod config;

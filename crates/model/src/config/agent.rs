@@ -9,7 +9,7 @@ use super::keys::{
 };
 use super::rules;
 use super::sections::command;
-use crate::agent::{Agent, AgentFile, AgentName, Language, Login, Settings};
+use crate::agent::{Agent, AgentFile, AgentName, AgentTask, Language, Login, Settings};
 use crate::env::EnvVar;
 use crate::net::{Allow, SecretDecl, SecretName, json_pointer};
 
@@ -26,6 +26,7 @@ pub(super) struct Raw {
     allow: Vec<Allow>,
     secrets: Vec<SecretName>,
     copy: Vec<PathBuf>,
+    task: Option<AgentTask>,
     settings: Option<Settings>,
     home: Vec<AgentFile>,
     files: Vec<AgentFile>,
@@ -36,7 +37,7 @@ pub(super) struct Raw {
 const MAX_FILES: usize = 64;
 
 /// All keys of an agent's definition file except `secret`, whose tables have names.
-pub(super) const KEYS: [(&str, ParseValue<Raw>); 14] = [
+pub(super) const KEYS: [(&str, ParseValue<Raw>); 15] = [
     ("title", |raw, value| set(&mut raw.title, line(value))),
     ("program", |raw, value| set(&mut raw.program, program(value))),
     ("install", |raw, value| set(&mut raw.install, line(value))),
@@ -47,6 +48,7 @@ pub(super) const KEYS: [(&str, ParseValue<Raw>); 14] = [
     ("allow", |raw, value| fill(&mut raw.allow, rules::allow(value))),
     ("secrets", |raw, value| fill(&mut raw.secrets, list(value))),
     ("copy", |raw, value| fill(&mut raw.copy, list(value).and_then(in_home))),
+    ("task", |raw, value| set(&mut raw.task, task(value))),
     ("settings", |raw, value| set(&mut raw.settings, settings(value))),
     ("home", |raw, value| fill(&mut raw.home, agent_files(value, is_in_home))),
     ("file", |raw, value| fill(&mut raw.files, agent_files(value, is_inside))),
@@ -77,12 +79,43 @@ impl Raw {
             allow: self.allow,
             secrets: self.secrets,
             copy: self.copy,
+            task: self.task,
             settings: self.settings,
             home: self.home,
             files: self.files,
             login: self.login,
             declared,
         })
+    }
+}
+
+#[derive(Debug, Default)]
+struct RawTask {
+    argv: Option<Vec<String>>,
+}
+
+const TASK: [(&str, ParseValue<RawTask>); 1] =
+    [("argv", |raw, value| set(&mut raw.argv, argv(value)))];
+
+fn task(value: &Value<'_>) -> Result<AgentTask, Invalid> {
+    let mut raw = RawTask::default();
+    table(&mut raw, &TASK, value)?;
+    let missing = || invalid("`argv` is missing; write the program and its arguments as a list");
+    Ok(AgentTask { argv: raw.argv.ok_or_else(missing)? })
+}
+
+/// Parses the program and the arguments of a task. Only a list is accepted, so that no word is split.
+fn argv(value: &Value<'_>) -> Result<Vec<String>, Invalid> {
+    match value.get_ref() {
+        DeValue::Array(_) => command(value),
+        DeValue::String(_)
+        | DeValue::Integer(_)
+        | DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Table(_) => {
+            Err(invalid("`argv` must be a list of the program and its arguments"))
+        }
     }
 }
 
@@ -212,4 +245,35 @@ fn is_in_home(path: &Path) -> bool {
 
 fn is_inside(path: &Path) -> bool {
     path.strip_prefix("/").is_ok_and(is_in_home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn parsed(text: &str) -> Result<Agent, String> {
+        let text = format!("program = 'scribe'\n{text}");
+        let parsed = Config::agent(&"scribe".parse().unwrap(), &text, Path::new("scribe.toml"));
+        parsed.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn task_of_an_agent_is_a_list_with_a_program() {
+        let agent = parsed("[task]\nargv = ['scribe', '--print', 'a b']").unwrap();
+        assert_eq!(agent.task.unwrap().argv, ["scribe", "--print", "a b"]);
+        assert_eq!(parsed("").unwrap().task, None);
+        for (text, expected) in [
+            ("[task]", "`argv` is missing"),
+            ("[task]\nargv = 'scribe -p'", "must be a list of the program and its arguments"),
+            ("[task]\nargv = []", "the program is missing"),
+            ("[task]\nargv = ['']", "the program is missing"),
+            ("[task]\nargv = ['scribe', \"a\\u0000\"]", "the program is missing"),
+            ("[task]\nargs = ['scribe']", "args"),
+            ("task = ['scribe']", "table"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
 }

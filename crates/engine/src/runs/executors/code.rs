@@ -25,7 +25,7 @@ pub(in crate::runs) fn start(
     spec: TaskRunSpec,
 ) -> Result<host::Hosted, EngineError> {
     let worker = match &spec.work {
-        TaskWork::Command(_) => None,
+        TaskWork::Command(_) | TaskWork::Agent(_) => None,
         TaskWork::Code(_) => {
             let worker = supervisor::worker_program().context("cannot open the worker program");
             Some(worker.kind(ErrorKind::CannotStart)?)

@@ -42,6 +42,12 @@ pub enum TaskOutcome {
     Threw { error: String },
     /// A model gave no answer. `kind` is the name of a [`ModelFailureKind`](belljar_wire::ModelFailureKind).
     NoAnswer { kind: String, error: String },
+    /// An agent ended well, but it changed nothing.
+    NoChange,
+    /// An agent failed because its model did not answer.
+    Unavailable { error: String },
+    /// The result of the program is not usable, such as a damaged repository of an agent.
+    Invalid { error: String },
     /// The driver killed the box.
     Killed,
     /// The program was not started.
@@ -66,6 +72,9 @@ impl TaskOutcome {
             Self::TooLarge => "too_large",
             Self::Threw { .. } => "throw",
             Self::NoAnswer { .. } => "no_answer",
+            Self::NoChange => "no_change",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Invalid { .. } => "invalid",
             Self::Killed => "killed",
             Self::CannotStart { .. } => "cannot_start",
             Self::Failed { .. } => "failed",
@@ -159,6 +168,8 @@ mod tests {
             TaskOutcome::Limit { limit: Reason::Memory },
             TaskOutcome::Threw { error: "TypeError: x".to_owned() },
             TaskOutcome::TooLarge,
+            TaskOutcome::NoChange,
+            TaskOutcome::Unavailable { error: "status 529".to_owned() },
         ];
         for outcome in outcomes {
             let result = TaskResult {

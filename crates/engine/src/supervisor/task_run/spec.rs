@@ -4,11 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use belljar_box::Mask;
+use belljar_model::boxes::BoxName;
+use belljar_model::net::Budget;
 use belljar_model::spec::Argv;
 use belljar_model::{Mode, RunId};
 use belljar_wire::Job;
 use serde::{Deserialize, Serialize};
 
+use crate::agents::TaskAgent;
 use crate::error::{EngineError, invalid};
 use crate::supervisor::spec::Rules;
 
@@ -55,6 +58,26 @@ pub enum TaskWork {
     /// A job for the worker: a script, whose value is the output of the task as JSON, or a request to a
     /// model, whose answer is the output.
     Code(Box<Job>),
+    /// An agent in a private clone of a repository. Its commits are the output of the task.
+    Agent(Box<AgentWork>),
+}
+
+/// The work of an agent. The rules of its box are those of [`TaskRunSpec::rules`] and of its description.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentWork {
+    pub agent: TaskAgent,
+    /// A directory in the repository of the user.
+    pub repo: PathBuf,
+    /// The branch, tag or commit that the clone starts from; `None` for the commit that is checked out.
+    pub base: Option<String>,
+    /// The reference in the user's repository that gets the commits, below `refs/belljar`.
+    pub reference: String,
+    /// The name of the clone: in its messages, and in the name of its branch.
+    pub name: BoxName,
+    /// The directory that relative paths of the template refer to.
+    pub current_dir: PathBuf,
+    /// The limits of the lease that the broker enforces.
+    pub budget: Budget,
 }
 
 /// The directory of the user that a task sees as its workspace.
@@ -104,6 +127,10 @@ impl TaskRunSpec {
                 return Err(invalid("a `code` task has no workspace"));
             }
             TaskWork::Code(_) => {}
+            TaskWork::Agent(_) if self.workspace != TaskRunWorkspace::None => {
+                return Err(invalid("the workspace of an `agent` task is its private clone"));
+            }
+            TaskWork::Agent(_) => {}
         }
         if let Some(name) = &self.stdin
             && (name.contains('/') || self.inputs.is_none())
