@@ -11,6 +11,7 @@ pub(crate) mod net;
 pub(crate) mod network;
 pub(crate) mod plan;
 pub(crate) mod purpose;
+pub(crate) mod runs;
 pub(crate) mod secret;
 pub(crate) mod skill;
 #[cfg(test)]
@@ -108,8 +109,16 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Discard the changes of a run or of a box
     Discard(DiscardArgs),
-    /// List the runs of this workspace and their unreviewed changes
+    /// List the runs of this workspace, and show and settle runs of plans
     Runs(RunsArgs),
+    /// Start the run of a plan; it continues without this terminal
+    Submit(runs::SubmitArgs),
+    /// Follow the run of a plan until it ends
+    Watch(runs::WatchArgs),
+    /// Cancel the run of a plan, or one task of it
+    Cancel(runs::CancelArgs),
+    /// Continue the open runs of plans after a crash or a restart
+    Resume(runs::ResumeArgs),
     /// Check and show plans: graphs of tasks that run in boxes
     Plan(plan::PlanArgs),
     /// Check which isolation layers this machine supports
@@ -365,10 +374,14 @@ pub(crate) struct DiscardArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   belljar runs --pending
-  belljar runs --all --json")]
+  belljar runs --all --json
+  belljar runs show fix-login")]
 pub(crate) struct RunsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<runs::RunsCommand>,
     /// List runs of all workspaces
     #[arg(long)]
     pub(crate) all: bool,

@@ -14,9 +14,10 @@
 //! whether a lost attempt can have had an effect, and [`fence`] lets only one driver work.
 //!
 //! [`submit`] stores the files of a run ([`files`]) and records that its plan is accepted. [`driver`] is
-//! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts, and
-//! [`view`] shows runs. [`gates`] shows the questions of gates and takes the answers of people. [`store`]
-//! derives tables of runs from the ledger, and [`rows`] lists runs from them.
+//! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts,
+//! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, and [`grants`]
+//! lists what a plan reaches. [`gates`] shows the questions of gates and takes the answers of people.
+//! [`store`] derives tables of runs from the ledger, and [`rows`] lists runs from them.
 
 pub mod budget;
 pub mod control;
@@ -28,10 +29,14 @@ pub mod fence;
 pub mod files;
 pub mod gate;
 pub mod gates;
+mod given;
+pub mod grants;
 pub mod graph;
 pub mod host;
 pub mod machine;
 pub mod plans;
+pub mod rerun;
+pub mod resume;
 pub mod rows;
 mod store;
 mod stubs;

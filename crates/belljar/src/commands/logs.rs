@@ -1,4 +1,4 @@
-//! `belljar logs`: prints the output of a box from its log files, whose size the supervisor limits.
+//! `belljar logs`: prints the output of a box or of a task from log files, whose size its supervisor limits.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::cli::boxes::terminals::LogsArgs;
+use crate::cli::boxes::terminals::{LogOwner, LogsArgs};
+use crate::cli::runs::TaskTarget;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
 use belljar_engine::box_store::NamedBox;
-use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::runs::{control, host, view};
+use belljar_engine::scope::Scoped;
 use belljar_engine::screen::guard::Guard;
+use belljar_model::boxes::BoxName;
 
 /// The interval between two reads of the log with `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -22,33 +26,75 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs `belljar logs`.
 pub(crate) fn run(args: &LogsArgs) -> Outcome {
     let state = scope::open(None)?;
-    let named_box = NamedBox::find(&state, &args.name)?;
-    let mut reader = LogReader { path: named_box.dir.join("output.log"), file: None };
-    let mut text = read_rotated(&reader.path)
-        .context("cannot read the log of the box")
-        .kind(ErrorKind::Broken)?;
+    let Source { path, name, is_up } = match &args.of {
+        LogOwner::Box(name) => Source::of_box(&state, name)?,
+        LogOwner::Task(target) => Source::of_task(&state, target)?,
+    };
+    let cannot_read = || format!("cannot read the log of {name}");
+    let mut reader = LogReader { path, file: None };
+    let mut text = read_rotated(&reader.path).with_context(cannot_read).kind(ErrorKind::Broken)?;
     // Checked before the read: a box that runs now may write more before the next check.
-    let mut was_up = named_box.is_up();
-    reader.read(&mut text).context("cannot read the log of the box").kind(ErrorKind::Broken)?;
+    let mut was_up = is_up();
+    reader.read(&mut text).with_context(cannot_read).kind(ErrorKind::Broken)?;
     if text.is_empty() && !args.follow {
-        print::note(&format!("box {} has no output", named_box.name()));
+        print::note(&format!("{name} has no output"));
     }
     let begin = args.tail.map_or(0, |lines| tail_offset(&text, lines));
     let mut out = GuardedStdout::new();
     let mut is_open = out.write(text.get(begin..).unwrap_or_default()).kind(ErrorKind::Broken)?;
     while args.follow && is_open {
         text.clear();
-        reader.read(&mut text).context("cannot read the log of the box").kind(ErrorKind::Broken)?;
+        reader.read(&mut text).with_context(cannot_read).kind(ErrorKind::Broken)?;
         is_open = out.write(&text).kind(ErrorKind::Broken)?;
         if text.is_empty() {
             if !was_up {
                 break;
             }
-            was_up = named_box.is_up();
+            was_up = is_up();
             std::thread::sleep(POLL_INTERVAL);
         }
     }
     Ok(0)
+}
+
+/// A log, and the program that writes it.
+struct Source {
+    path: PathBuf,
+    /// The box or the task in messages.
+    name: String,
+    /// Returns whether the program can write more.
+    is_up: Box<dyn Fn() -> bool>,
+}
+
+impl Source {
+    fn of_box(state: &Scoped, name: &BoxName) -> Result<Self, EngineError> {
+        let named_box = NamedBox::find(state, name)?;
+        Ok(Self {
+            path: named_box.dir.join("output.log"),
+            name: format!("box {}", named_box.name()),
+            is_up: Box::new(move || named_box.is_up()),
+        })
+    }
+
+    /// The log of the last attempt of a task: what it wrote to standard error.
+    fn of_task(state: &Scoped, target: &TaskTarget) -> Result<Self, EngineError> {
+        let TaskTarget { run, task: of } = target;
+        let run = view::find(state, run)?;
+        let view = view::run(state, run)?;
+        let task = view.task(of).ok_or_else(|| control::no_task(run, of))?;
+        let no_box = || {
+            let text =
+                format!("task {of} of run {run} has no log, because no box of it was started");
+            EngineError::message(ErrorKind::WrongState, text)
+        };
+        let box_run = task.box_run.ok_or_else(no_box)?;
+        let state = state.clone();
+        Ok(Self {
+            path: host::log(&state, box_run),
+            name: format!("the standard error of task {of}"),
+            is_up: Box::new(move || host::is_running(&state, box_run)),
+        })
+    }
 }
 
 /// A reader of the current log file, which continues where the last read ended.

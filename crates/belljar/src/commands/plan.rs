@@ -16,7 +16,7 @@ use belljar_model::plan::{
     CheckedPlan, Executor, ForEach, InputName, PlanFault, PlanFaults, PlanInput, RunBudget, Task,
     TaskId,
 };
-use belljar_model::{Timeout, display};
+use belljar_model::{Config, Timeout, display};
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -39,16 +39,25 @@ pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Outcome {
         PlanCommand::Check { .. } => print::out(&format!("{}\n", summary(&plan))),
         PlanCommand::Show { json: true, .. } => print::json(&PlanLine::of(&plan)),
         PlanCommand::Show { mermaid: true, .. } => print::out(&mermaid::flowchart(&plan)),
-        PlanCommand::Show { .. } => {
-            print::out(&format!("{}\n{}", summary(&plan), tree::tree(&plan)))
-        }
+        PlanCommand::Show { .. } => print::out(&shown(&plan)),
     }
     .kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
+/// Returns a plan as text: its summary and its tasks as a tree.
+pub(super) fn shown(plan: &CheckedPlan) -> String {
+    format!("{}\n{}", summary(plan), tree::tree(plan))
+}
+
+/// Loads the configuration of the operator and of the current directory.
+pub(super) fn configuration(cli: &Cli) -> Result<Config, EngineError> {
+    let current_dir = std::env::current_dir().ok();
+    Ok(config::load_from(host(), cli.config.as_deref(), current_dir.as_deref())?.0)
+}
+
 /// Reads and checks a plan with the configuration of the operator and of the current directory.
-fn load(cli: &Cli, file: &Path) -> Result<Result<CheckedPlan, PlanFaults>, EngineError> {
+pub(super) fn load(cli: &Cli, file: &Path) -> Result<Result<CheckedPlan, PlanFaults>, EngineError> {
     let name = file.to_string_lossy();
     let text = if name == "-" {
         plans::read(io::stdin().lock(), &name)?
@@ -56,9 +65,7 @@ fn load(cli: &Cli, file: &Path) -> Result<Result<CheckedPlan, PlanFaults>, Engin
         let opened = File::open(file).with_context(|| format!("cannot read {name}"));
         plans::read(opened.kind(ErrorKind::Invalid)?, &name)?
     };
-    let current_dir = std::env::current_dir().ok();
-    let (config, _) = config::load_from(host(), cli.config.as_deref(), current_dir.as_deref())?;
-    let ceiling = plans::ceiling(host(), &config)?;
+    let ceiling = plans::ceiling(host(), &configuration(cli)?)?;
     Ok(plans::check(&text, &name, &ceiling))
 }
 
@@ -71,7 +78,7 @@ struct FaultsLine<'a> {
 }
 
 /// Prints the faults of a plan and returns the exit code for an invalid file.
-fn report(faults: &PlanFaults, json: bool) -> Outcome {
+pub(super) fn report(faults: &PlanFaults, json: bool) -> Outcome {
     if json {
         let line = FaultsLine { valid: false, faults: faults.list(), more: faults.more() };
         print::json(&line).kind(ErrorKind::Broken)?;
@@ -135,7 +142,7 @@ impl<'a> PlanLine<'a> {
 }
 
 /// Returns a plan in one line: its name, its size and its budget.
-fn summary(plan: &CheckedPlan) -> String {
+pub(super) fn summary(plan: &CheckedPlan) -> String {
     let count = plan.max_instances();
     let is_open = |task: &Task| matches!(task.for_each, Some(ForEach::Output { .. }));
     let up_to = if plan.tasks().iter().any(is_open) { "up to " } else { "" };
@@ -156,7 +163,7 @@ fn summary(plan: &CheckedPlan) -> String {
 }
 
 /// Returns a number in thousands or millions if it is a whole number of them.
-fn thousands(number: u64) -> String {
+pub(super) fn thousands(number: u64) -> String {
     match number {
         0 => "0".to_owned(),
         number if number.is_multiple_of(1_000_000) => format!("{}M", number / 1_000_000),
@@ -166,7 +173,7 @@ fn thousands(number: u64) -> String {
 }
 
 /// Returns the executor of a task in a few words.
-fn executor(task: &Task) -> String {
+pub(super) fn executor(task: &Task) -> String {
     match &task.executor {
         Executor::Command { argv, .. } => {
             format!("command {}", display::safe(argv.program().as_encoded_bytes()))

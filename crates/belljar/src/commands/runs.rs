@@ -1,4 +1,9 @@
-//! `belljar runs`: lists runs, and which of them wait for review.
+//! `belljar runs`: lists runs, and which of them wait for review. Its subcommands are about runs of plans.
+
+mod decide;
+mod plan_runs;
+pub(crate) mod rows;
+pub(crate) mod show;
 
 use std::os::unix::fs::MetadataExt;
 
@@ -8,8 +13,11 @@ use belljar_model::{Purpose, RunId, RunRecord, RunState, display};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::RunsArgs;
+use self::decide::Decision;
+use self::plan_runs::PlanRun;
 use crate::cli::purpose::PurposeChoice;
+use crate::cli::runs::RunsCommand;
+use crate::cli::{Cli, RunsArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
@@ -18,11 +26,34 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record;
 use belljar_engine::review::list::{self, ListedRun};
+use belljar_engine::runs::view;
 use belljar_engine::scope::Scoped;
 use belljar_engine::store::DamagedRun;
 
-/// Runs `belljar runs`.
-pub(crate) fn run(args: &RunsArgs) -> Outcome {
+pub(crate) use self::decide::cancel;
+
+/// Runs `belljar runs` and its subcommands.
+pub(crate) fn run(cli: &Cli, args: &RunsArgs) -> Outcome {
+    match &args.command {
+        None => list_runs(args),
+        Some(RunsCommand::Show { target, json }) => show::show(target, *json),
+        Some(RunsCommand::Output { target }) => show::output(target),
+        Some(RunsCommand::Settle { target, rerun, done, failed: _, json }) => {
+            let decision = match (done, rerun) {
+                (Some(file), _) => Decision::Done(file),
+                (None, true) => Decision::Rerun,
+                (None, false) => Decision::Failed,
+            };
+            decide::settle(target, &decision, *json)
+        }
+        Some(RunsCommand::Rerun { run, from, watch, json }) => {
+            decide::rerun(cli, run, from, *watch, *json)
+        }
+    }
+}
+
+/// Lists runs.
+fn list_runs(args: &RunsArgs) -> Outcome {
     let state = scope::open(None)?;
     let current_dir = std::fs::metadata(".")
         .context("cannot read the metadata of the current directory")
@@ -32,7 +63,21 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
     let purposes = PurposeChoice::chosen(&args.purposes);
     let runs = list::list(&state, purposes.as_ref())?;
     let mut open = open_intents(&state)?;
+    let mut plan_runs = plan_runs::list(&state, purposes.as_ref())?.into_iter().peekable();
+    let print_plan = |run: &PlanRun| -> Result<usize, EngineError> {
+        let is_shown = args.all || run.belongs_to_directory(current_dir);
+        if !is_shown || args.pending && !run.waits() {
+            return Ok(0);
+        }
+        run.print(purposes.is_some(), args.json).map(|()| 1)
+    };
     for run in &runs {
+        while let Some(plan_run) = plan_runs.next_if(|plan_run| plan_run.id >= run.id()) {
+            count += print_plan(&plan_run)?;
+        }
+        if run.purpose() == Some(Purpose::Plan) && view::has_files(&state, run.id()) {
+            continue;
+        }
         let needs_attention = take_intents_of(&mut open, run.id());
         let waits = waits(run) || !needs_attention.is_empty();
         if !(args.all || belongs_to_directory(&state, run, current_dir)) || (args.pending && !waits)
@@ -46,6 +91,9 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
             let with_purpose = purposes.is_some();
             print::out(&text_line(run, with_purpose, &needs_attention)).kind(ErrorKind::Broken)?;
         }
+    }
+    for plan_run in plan_runs {
+        count += print_plan(&plan_run)?;
     }
     // The remaining intents belong to runs without a directory, or to no run.
     for intent in open {

@@ -27,13 +27,13 @@ use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 use belljar_engine::scope::Scoped;
 
 /// The escape sequences that open an alternate screen without cursor and line wrapping.
-const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+pub(super) const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 /// The escape sequences that restore the normal screen.
-const LEAVE_SCREEN: &str = "\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
+pub(super) const LEAVE_SCREEN: &str = "\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-const SIGWINCH: i32 = 28;
+pub(super) const SIGWINCH: i32 = 28;
 /// The signals that the view handles: HUP, INT, TERM and WINCH.
-const HANDLED_SIGNALS: [i32; 4] = [1, 2, 15, SIGWINCH];
+pub(super) const HANDLED_SIGNALS: [i32; 4] = [1, 2, 15, SIGWINCH];
 /// The interval between two reads of the status of all boxes.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -173,16 +173,30 @@ impl UiLoop {
         let Some(name) = page.selected().map(|row| row.name.clone()) else { return Ok(()) };
         let words = command.iter().map(|word| if *word == "NAME" { name.as_str() } else { word });
         let words: Vec<&str> = words.collect();
-        print::note(&format!("$ belljar {}", words.join(" ")));
-        let result = Command::new("/proc/self/exe").arg0("belljar").args(&words).status();
-        while self.signals.read()?.is_some() {} // discard signals that were meant for the command
-        match result {
-            Ok(status) if status.success() && !waits => {}
-            Ok(_) => wait_for_key()?,
-            Err(error) => page.show_message(format!("cannot start belljar: {error}")),
+        if let Err(error) = run_belljar(&self.signals, &words, waits)? {
+            page.show_message(format!("cannot start belljar: {error}"));
         }
         Ok(())
     }
+}
+
+/// Runs a command of Belljar on the normal screen. If it fails or `waits` is set, waits for a key afterwards.
+///
+/// The inner error is that of a command that could not be started.
+pub(super) fn run_belljar(
+    signals: &SignalFd,
+    words: &[&str],
+    waits: bool,
+) -> io::Result<io::Result<()>> {
+    print::note(&format!("$ belljar {}", words.join(" ")));
+    let result = Command::new("/proc/self/exe").arg0("belljar").args(words).status();
+    while signals.read()?.is_some() {} // discard signals that were meant for the command
+    match result {
+        Ok(status) if status.success() && !waits => {}
+        Ok(_) => wait_for_key()?,
+        Err(error) => return Ok(Err(error)),
+    }
+    Ok(Ok(()))
 }
 
 /// Waits for a key, so that the user can read the output of a command.
@@ -195,7 +209,7 @@ fn wait_for_key() -> io::Result<()> {
 }
 
 /// Writes all of a text to standard output without buffering.
-fn write(text: &str) -> io::Result<()> {
+pub(super) fn write(text: &str) -> io::Result<()> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         let written = rustix::io::write(io::stdout(), rest)?;

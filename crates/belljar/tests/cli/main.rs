@@ -23,6 +23,8 @@ mod normalize;
 #[cfg(test)]
 mod plans;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod wrong_state;
 
 #[cfg(test)]

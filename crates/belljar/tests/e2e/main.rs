@@ -57,6 +57,8 @@ mod readme;
 #[cfg(test)]
 mod run;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod secret;
 #[cfg(test)]
 mod skill;

@@ -290,7 +290,7 @@ impl Context<'_> {
     }
 
     /// Returns the end of an attempt whose output is at its place in the run.
-    fn output(&self, of: &TaskRef, stored: &TaskOutput) -> Result<End, EngineError> {
+    pub(super) fn output(&self, of: &TaskRef, stored: &TaskOutput) -> Result<End, EngineError> {
         let content = fs::read(self.files.output(of)).kind(ErrorKind::Broken)?;
         Ok(self.end_with(of, stored, &content))
     }

@@ -137,6 +137,60 @@ impl RunFiles {
             .kind(ErrorKind::Broken)
     }
 
+    /// Stores the files of an earlier submission again for a new run. Returns the digest that binds them.
+    pub(crate) fn create_again(
+        &self,
+        earlier: &Self,
+        bound: Digest,
+    ) -> Result<Digest, EngineError> {
+        let copy = || -> anyhow::Result<Digest> {
+            let text = fs::read(earlier.dir.join(MANIFEST))?;
+            anyhow::ensure!(digest_of(&text) == bound, "the manifest is not the recorded one");
+            let mut manifest: Manifest = serde_json::from_slice(&text)?;
+            self.create_directories()?;
+            for (name, stored) in &mut manifest.files {
+                let (from, to) = (earlier.dir.join(name), self.dir.join(name));
+                let is_equal = stored.matches(&mut File::open(&from)?)?;
+                anyhow::ensure!(is_equal, "{name} is not the recorded file");
+                if let Some(parent) = to.parent() {
+                    DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+                }
+                *stored = write_new(&to, &mut File::open(&from)?, u64::MAX)?;
+                to.parent().map_or(Ok(()), sync_dir)?;
+            }
+            let text = serde_json::to_vec(&manifest)?;
+            durable::write(&self.dir, MANIFEST, &text)?;
+            self.dir.parent().map_or(Ok(()), sync_dir)?;
+            Ok(digest_of(&text))
+        };
+        copy().map_err(|error| {
+            fs::remove_dir_all(&self.dir).ok(); // nothing refers to the directory yet
+            let error = error.context("cannot copy the files of the earlier run");
+            EngineError::new(ErrorKind::Broken, error)
+        })
+    }
+
+    /// Copies the output of an earlier run with its commitment. Returns `false` if the output is missing or
+    /// is not the recorded one.
+    pub(crate) fn copy_output(
+        &self,
+        earlier: &Self,
+        of: &TaskRef,
+        bound: Digest,
+    ) -> Result<bool, EngineError> {
+        let Some(path) = earlier.checked_output(of, bound) else { return Ok(false) };
+        let copy = || -> io::Result<()> {
+            let (out, name) = (self.dir.join("out"), output_name(of));
+            durable::write(&out, &format!("{name}.json"), &fs::read(earlier.commitment(of))?)?;
+            durable::write(&out, &name, &fs::read(path)?)
+        };
+        copy()
+            .map_err(|error| durable::with_disk_full_hint(error, &self.dir))
+            .with_context(|| format!("cannot copy the output of {of}"))
+            .kind(ErrorKind::Broken)?;
+        Ok(self.checked_output(of, bound).is_some())
+    }
+
     fn create_directories(&self) -> io::Result<()> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);

@@ -119,7 +119,7 @@ fn open_gate(loaded: &Loaded, digest: &Digest) -> Option<TaskRef> {
 }
 
 impl Loaded {
-    fn context<'a>(&'a self, state: &'a Scoped, run: RunId) -> Context<'a> {
+    pub(super) fn context<'a>(&'a self, state: &'a Scoped, run: RunId) -> Context<'a> {
         Context {
             state,
             run,

@@ -268,6 +268,11 @@ pub fn output(state: &Scoped, run: RunId) -> PathBuf {
     state.store().layout().run(run).join(files::OUTPUT)
 }
 
+/// Returns the path of the log of an attempt: the end of what it wrote to standard error.
+pub fn log(state: &Scoped, run: RunId) -> PathBuf {
+    state.store().layout().run(run).join(files::LOG)
+}
+
 /// Moves the output of an attempt to `to`, durably. Does nothing if an earlier call did it.
 pub fn take_output(state: &Scoped, run: RunId, to: &Path) -> Result<(), EngineError> {
     let from = output(state, run);

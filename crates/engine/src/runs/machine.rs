@@ -16,6 +16,7 @@
 //! | backoff | due | ready | none → Reserve |
 //! | gated | approve, edit; reject, deadline | done; failed | approval.given; approval.refused |
 //! | attention | settle | ready, done, failed | attention.settled |
+//! | ready | output of the run that is repeated | done | attention.settled, recorded at the start |
 //! | open | cancel | cancelled, after Kill | plan.cancelling → Kill; task.stopped |
 //!
 //! **Edges.** A task is decided when all its inputs are final. A failed, stopped or cancelled input

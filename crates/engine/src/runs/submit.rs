@@ -146,7 +146,7 @@ fn submitted(
     Ok(Some(run))
 }
 
-fn created(
+pub(super) fn created(
     state: &Scoped,
     plan: &CheckedPlan,
     policy: Digest,
@@ -174,7 +174,7 @@ fn created(
 
 /// Returns the digest of the grants of all boxes of a plan. The descriptions of tiers and agents are part of
 /// `fixed`.
-fn policy(plan: &CheckedPlan, fixed: &BTreeMap<String, Vec<u8>>) -> Digest {
+pub(super) fn policy(plan: &CheckedPlan, fixed: &BTreeMap<String, Vec<u8>>) -> Digest {
     let boxes = (0..plan.tasks().len()).filter_map(|task| plan.box_template(task));
     let mut digests: Vec<Digest> = boxes.map(|template| record::policy(template, None)).collect();
     digests.extend(fixed.iter().map(|(name, content)| {
@@ -185,7 +185,7 @@ fn policy(plan: &CheckedPlan, fixed: &BTreeMap<String, Vec<u8>>) -> Digest {
 }
 
 /// Refuses a plan with parts that this version cannot carry out.
-fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
+pub fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
     let refuse = |task: &Task, what: &str| {
         Err(invalid(format!("task `{}`: {what} is not supported yet", task.id)))
     };

@@ -1,6 +1,8 @@
 //! Shows runs of plans: their state now, from the ledger and the files of the run.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -14,12 +16,16 @@ use super::files::{RunFiles, Submitted};
 use super::graph::Graph;
 use super::host;
 use super::machine::{
-    Command, Ended, Fact, FactKind, Moment, Outcome, Phase, RunState, Status, TaskRef, Try, Verdict,
+    Command, Ended, Fact, FactKind, Moment, Outcome, Phase, RunState, Settled, Status, TaskRef,
+    Try, Verdict,
 };
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::reading::{each, read};
 use crate::record::runs::{self, Purposes, RecordedRun};
 use crate::scope::Scoped;
+
+/// The minimum length of a prefix of a run id.
+const MIN_PREFIX: usize = 4;
 
 /// The number of lines of a running program that a view contains.
 const LAST_LINES: usize = 3;
@@ -33,8 +39,31 @@ pub struct RunView {
     pub outcome: Option<Outcome>,
     pub accepted: Moment,
     pub ended: Option<Moment>,
+    /// The plan as it was submitted.
+    pub plan: Arc<CheckedPlan>,
+    /// The directory that relative paths of the plan refer to.
+    pub base: PathBuf,
+    /// The number of the last driver that opened the run; 0 before the first.
+    pub epoch: u64,
     /// The tasks in the order of the plan, with one entry per instance.
     pub tasks: Vec<TaskView>,
+}
+
+impl RunView {
+    /// Returns the usage of all tasks.
+    pub fn usage(&self) -> Amounts {
+        self.tasks.iter().fold(Amounts::NONE, |sum, task| sum.plus(task.usage))
+    }
+
+    /// Returns the state of a task or of an instance.
+    pub fn task(&self, of: &TaskRef) -> Option<&TaskView> {
+        self.tasks.iter().find(|task| task.of == *of)
+    }
+
+    /// Returns the number of tasks and instances that are done.
+    pub fn done(&self) -> usize {
+        self.tasks.iter().filter(|task| task.status == Status::Done).count()
+    }
 }
 
 /// The state of one task, or of one instance.
@@ -52,6 +81,10 @@ pub struct TaskView {
     pub lost: Option<u32>,
     /// Why the last attempt failed or the task was stopped.
     pub reason: Option<String>,
+    /// The person who answered the gate or decided about the lost attempt.
+    pub by: Option<String>,
+    /// The number of the tier of the last attempt, from 0.
+    pub tier: u32,
     /// The usage of all attempts.
     pub usage: Amounts,
     /// The last lines of a running program.
@@ -64,47 +97,213 @@ pub fn list(state: &Scoped) -> Result<Vec<RecordedRun>, EngineError> {
     reader.map_or(Ok(Vec::new()), |reader| runs::list(&reader, &Purposes::of([Purpose::Plan])))
 }
 
+/// Finds the run of a plan by its id, a prefix of its id, or the name of its plan. Of several runs of a
+/// plan with this name, the newest one is returned.
+pub fn find(state: &Scoped, text: &str) -> Result<RunId, EngineError> {
+    let missing = || {
+        let text = format!("there is no run of a plan {text:?}");
+        let error = EngineError::message(ErrorKind::NotFound, text);
+        error.advise("`belljar runs --all` lists all runs")
+    };
+    let reader = runs::reader(state).context("cannot read the ledger").kind(ErrorKind::Broken)?;
+    let Some(reader) = reader else { return Err(missing()) };
+    let layout = state.store().layout();
+    if text.len() >= MIN_PREFIX {
+        let mut found = reader.find_run(text).kind(ErrorKind::Broken)?;
+        found.retain(|run| RunFiles::of(layout, *run).exist());
+        match found.as_slice() {
+            [] => {}
+            [run] => return Ok(*run),
+            many => {
+                let text = format!("run id prefix {text:?} is ambiguous ({} matches)", many.len());
+                return Err(
+                    EngineError::message(ErrorKind::Invalid, text).advise("use a longer prefix")
+                );
+            }
+        }
+    }
+    for run in stored(state)? {
+        let recorded = runs::find(&reader, run)?;
+        if recorded.is_some_and(|recorded| recorded.name.as_deref() == Some(text)) {
+            return Ok(run);
+        }
+    }
+    Err(missing())
+}
+
+/// Returns whether a run is the run of a plan with files here.
+pub fn has_files(state: &Scoped, run: RunId) -> bool {
+    RunFiles::of(state.store().layout(), run).exist()
+}
+
+/// Returns the runs of plans that have files here, newest first.
+pub fn stored(state: &Scoped) -> Result<Vec<RunId>, EngineError> {
+    let layout = state.store().layout();
+    let entries = match fs::read_dir(layout.plans()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.context("cannot list the runs of plans").kind(ErrorKind::Broken)?,
+    };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut runs: Vec<RunId> = ids.filter(|run| RunFiles::of(layout, *run).exist()).collect();
+    runs.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(runs)
+}
+
+/// Returns the runs of plans that have not ended, oldest first.
+pub fn open(state: &Scoped) -> Result<Vec<RunId>, EngineError> {
+    let reader = runs::reader(state).context("cannot read the ledger").kind(ErrorKind::Broken)?;
+    let Some(reader) = reader else { return Ok(Vec::new()) };
+    let layout = state.store().layout();
+    let unsettled = reader.unsettled(None).kind(ErrorKind::Broken)?;
+    let created = unsettled.iter().filter(|row| row.kind == "run.created");
+    let mut runs: Vec<RunId> = created.filter_map(|row| row.run).collect();
+    runs.retain(|run| RunFiles::of(layout, *run).exist());
+    runs.sort_unstable();
+    Ok(runs)
+}
+
+/// Returns the index of the event `plan.accepted` of a run.
+pub fn accepted_event(state: &Scoped, run: RunId) -> Result<Option<u64>, EngineError> {
+    let reader = runs::reader(state).context("cannot read the ledger").kind(ErrorKind::Broken)?;
+    let Some(reader) = reader else { return Ok(None) };
+    let query = Query {
+        run: Some(run),
+        kind: Some("plan.accepted".to_owned()),
+        limit: Some(1),
+        ..Query::default()
+    };
+    let rows = reader.events(&query).kind(ErrorKind::Broken)?;
+    Ok(rows.first().map(|row| row.index))
+}
+
 /// Returns the state of one run.
 pub fn run(state: &Scoped, run: RunId) -> Result<RunView, EngineError> {
-    let loaded = Loaded::read(state, run)?;
-    let Loaded { submitted, progress, facts, .. } = &loaded;
-    let mut details: BTreeMap<TaskRef, TaskView> = BTreeMap::new();
-    for fact in facts {
-        note(&mut details, fact);
+    Ok(FollowedRun::open(state, run)?.view(state))
+}
+
+/// A run whose state is brought up to date from the new events of its chain.
+pub struct FollowedRun {
+    run: RunId,
+    reader: Reader,
+    /// The number of events of the ledger that were read.
+    read: u64,
+    loaded: Loaded,
+    plan: Arc<CheckedPlan>,
+    details: BTreeMap<TaskRef, TaskView>,
+    accepted: Moment,
+    ended: Option<Moment>,
+}
+
+impl std::fmt::Debug for FollowedRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FollowedRun").field("run", &self.run).finish_non_exhaustive()
     }
-    let mut tasks = Vec::new();
-    for task in submitted.plan.tasks() {
-        let count = progress.instances(&task.id).filter(|_| task.for_each.is_some());
-        let all: Vec<Option<u32>> = match count {
-            Some(count) if count > 0 => (0..count).map(Some).collect(),
-            _ => vec![None],
+}
+
+impl FollowedRun {
+    /// Reads a run from the ledger and its files.
+    pub fn open(state: &Scoped, run: RunId) -> Result<Self, EngineError> {
+        let reader = Reader::open(&LedgerPaths::under(state.home()));
+        let reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
+        let read = reader.size();
+        let mut loaded = Loaded::read_in(state, &reader, run)?;
+        let plan = Arc::new(loaded.submitted.plan.clone());
+        let facts = std::mem::take(&mut loaded.facts);
+        let mut followed = Self {
+            run,
+            reader,
+            read,
+            plan,
+            details: BTreeMap::new(),
+            accepted: facts.first().map_or(Moment::default(), |fact| fact.at),
+            ended: None,
+            loaded,
         };
-        for item in all {
-            let of = TaskRef { task: task.id.clone(), item };
-            let mut view = details.remove(&of).unwrap_or_else(|| TaskView::new(of.clone()));
-            view.status = progress.status(&of).unwrap_or(Status::Waiting);
-            if let (Status::Running, Some(box_run)) = (view.status, view.box_run) {
-                view.lines = host::tail(state, box_run, LAST_LINES);
+        facts.iter().for_each(|fact| followed.note(fact));
+        Ok(followed)
+    }
+
+    /// Reads the events of the run that were recorded since the last call, and returns their facts.
+    pub fn refresh(&mut self) -> Result<Vec<Fact>, EngineError> {
+        let size = self.reader.refresh().kind(ErrorKind::Broken)?;
+        if size == self.read {
+            return Ok(Vec::new());
+        }
+        let after = self.read.checked_sub(1);
+        let query = Query { run: Some(self.run), after, before: Some(size), ..Query::default() };
+        let (mut facts, mut sequence) = (Vec::new(), self.loaded.sequence);
+        each(&self.reader, query, &mut |row| {
+            // The index can have been ahead of the size when the run was loaded.
+            if row.sequence <= sequence {
+                return Ok(true);
             }
-            tasks.push(view);
+            sequence = row.sequence;
+            let entry = read(&self.reader, row)?;
+            if let Ok(event) = Event::read(&entry.kind, &entry.fields) {
+                facts.extend(facts::fact(&event).kind(ErrorKind::Version)?);
+            }
+            Ok(true)
+        })?;
+        (self.read, self.loaded.sequence) = (size, sequence);
+        for fact in &facts {
+            self.loaded.progress.apply(fact);
+            self.note(fact);
+        }
+        Ok(facts)
+    }
+
+    fn note(&mut self, fact: &Fact) {
+        note(&mut self.details, fact);
+        if matches!(fact.kind, FactKind::PlanEnded { .. }) {
+            self.ended = Some(fact.at);
         }
     }
-    for Try { task, item, attempt } in progress.attention() {
-        let of = TaskRef { task, item };
-        if let Some(view) = tasks.iter_mut().find(|view| view.of == of) {
-            view.lost = Some(attempt);
+
+    /// Returns the result of the run, once it ended.
+    pub const fn outcome(&self) -> Option<Outcome> {
+        self.loaded.progress.outcome()
+    }
+
+    /// Returns the state of the run.
+    pub fn view(&self, state: &Scoped) -> RunView {
+        let Loaded { submitted, progress, .. } = &self.loaded;
+        let mut tasks = Vec::new();
+        for task in self.plan.tasks() {
+            let count = progress.instances(&task.id).filter(|_| task.for_each.is_some());
+            let all: Vec<Option<u32>> = match count {
+                Some(count) if count > 0 => (0..count).map(Some).collect(),
+                _ => vec![None],
+            };
+            for item in all {
+                let of = TaskRef { task: task.id.clone(), item };
+                let known = self.details.get(&of).cloned();
+                let mut view = known.unwrap_or_else(|| TaskView::new(of.clone()));
+                view.status = progress.status(&of).unwrap_or(Status::Waiting);
+                if let (Status::Running, Some(box_run)) = (view.status, view.box_run) {
+                    view.lines = host::tail(state, box_run, LAST_LINES);
+                }
+                tasks.push(view);
+            }
+        }
+        for Try { task, item, attempt } in progress.attention() {
+            let of = TaskRef { task, item };
+            if let Some(view) = tasks.iter_mut().find(|view| view.of == of) {
+                view.lost = Some(attempt);
+            }
+        }
+        RunView {
+            run: self.run,
+            name: self.plan.name().to_owned(),
+            phase: progress.phase(),
+            outcome: progress.outcome(),
+            accepted: self.accepted,
+            ended: self.ended,
+            plan: Arc::clone(&self.plan),
+            base: submitted.base.clone(),
+            epoch: progress.epoch(),
+            tasks,
         }
     }
-    let end = facts.iter().find(|fact| matches!(fact.kind, FactKind::PlanEnded { .. }));
-    Ok(RunView {
-        run,
-        name: submitted.plan.name().to_owned(),
-        phase: progress.phase(),
-        outcome: progress.outcome(),
-        accepted: facts.first().map_or(Moment::default(), |fact| fact.at),
-        ended: end.map(|fact| fact.at),
-        tasks,
-    })
 }
 
 /// Reads the output of a task that is done.
@@ -133,6 +332,8 @@ impl TaskView {
             box_run: None,
             lost: None,
             reason: None,
+            by: None,
+            tier: 0,
             usage: Amounts::NONE,
             lines: Vec::new(),
         }
@@ -144,8 +345,8 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
         change(details.entry(of.clone()).or_insert_with(|| TaskView::new(of)));
     };
     match &fact.kind {
-        FactKind::TaskStarted { of, box_run, .. } => change(of.instance(), &|view| {
-            (view.attempt, view.box_run) = (of.attempt, *box_run);
+        FactKind::TaskStarted { of, box_run, tier, .. } => change(of.instance(), &|view| {
+            (view.attempt, view.box_run, view.tier) = (of.attempt, *box_run, *tier);
             (view.started, view.ended, view.reason) = (Some(fact.at), None, None);
         }),
         FactKind::TaskEnded { of, end, usage } => change(of.instance(), &|view| {
@@ -172,19 +373,32 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
         FactKind::ApprovalAsked { of, .. } => change(of.instance(), &|view| {
             (view.attempt, view.started) = (of.attempt, Some(fact.at));
         }),
-        FactKind::ApprovalGiven { of, .. } => change(of.instance(), &|view| {
-            view.ended = Some(fact.at);
+        FactKind::ApprovalGiven { of, by, .. } => change(of.instance(), &|view| {
+            (view.ended, view.by) = (Some(fact.at), Some(by.to_string()));
         }),
         FactKind::ApprovalRefused { of, why, by, text, .. } => change(of.instance(), &|view| {
-            let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             let text = text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-            let reason = format!("{}{by}{text}", why.name());
-            (view.ended, view.reason) = (Some(fact.at), Some(reason));
+            view.ended = Some(fact.at);
+            view.by = by.as_ref().map(ToString::to_string);
+            view.reason = Some(format!("{}{text}", why.name()));
+        }),
+        FactKind::AttentionSettled { of, how, by } => change(of.instance(), &|view| {
+            view.by = Some(by.to_string());
+            view.reason = match how {
+                Settled::Rerun => None,
+                Settled::Done(_) if view.attempt == 0 => {
+                    Some("output of an earlier run".to_owned())
+                }
+                Settled::Done(_) => Some("output given by a person".to_owned()),
+                Settled::Failed => Some("settled as failed".to_owned()),
+            };
+            if !matches!(how, Settled::Rerun) {
+                view.ended = Some(fact.at);
+            }
         }),
         FactKind::PlanAccepted { .. }
         | FactKind::DriverOpened { .. }
         | FactKind::TaskRetrying { .. }
-        | FactKind::AttentionSettled { .. }
         | FactKind::BudgetLeased { .. }
         | FactKind::PlanCancelling { .. }
         | FactKind::PlanEnded { .. } => {}

@@ -8,6 +8,8 @@ use belljar_model::EnvVar;
 use belljar_model::boxes::BoxName;
 use clap::{Args, ValueHint};
 
+use crate::cli::runs::TaskTarget;
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   belljar attach dev
@@ -27,17 +29,37 @@ pub(crate) struct AttachArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   belljar logs dev --tail 100
-  belljar logs dev --follow")]
+  belljar logs dev --follow
+  belljar logs fix-login/fix[0]")]
 pub(crate) struct LogsArgs {
-    /// Name of the box
-    #[arg(value_name = "NAME")]
-    pub(crate) name: BoxName,
+    /// Name of the box, or a task of the run of a plan
+    #[arg(value_name = "NAME|RUN/TASK")]
+    pub(crate) of: LogOwner,
     /// Print new output until the box stops
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Print only this many lines from the end
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
+}
+
+/// The box or the task whose log is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogOwner {
+    Box(BoxName),
+    Task(TaskTarget),
+}
+
+impl FromStr for LogOwner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The name of a box contains no slash.
+        if text.contains('/') {
+            return text.parse().map(Self::Task);
+        }
+        text.parse().map(Self::Box).map_err(|error: <BoxName as FromStr>::Err| error.to_string())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -415,11 +415,11 @@ impl<'a> Driver<'a> {
         }
         self.answers.are_expected = true;
         for (run, live) in &mut self.runs {
-            let requests = control::requests(&live.files);
+            let requests = control::requests(&live.context(self.state));
             let requests = requests.context("cannot read requests").kind(ErrorKind::Broken)?;
-            for (path, kind) in requests {
-                live.requests.push(path);
-                self.inbox.push((*run, kind));
+            for asked in requests {
+                live.requests.extend(asked.files);
+                self.inbox.extend(asked.input.map(|input| (*run, input)));
             }
         }
         Ok(())

@@ -177,7 +177,12 @@ impl RunState {
 
     fn settled(&mut self, of: &Try, how: &Settled, commands: &mut Vec<Command>) {
         let Some(ix) = self.instance(&of.task, of.item) else { return };
-        if self.at(ix).state != (State::Attention { attempt: of.attempt }) {
+        let is_asked = self.at(ix).state == (State::Attention { attempt: of.attempt });
+        // A run that repeats a part of another run begins with outputs of that run.
+        let is_given = matches!(how, Settled::Done(_))
+            && self.at(ix).state == State::Ready
+            && self.next_attempt(of) == Some(ix);
+        if !is_asked && !is_given {
             return;
         }
         match how {

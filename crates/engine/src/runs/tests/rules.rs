@@ -345,6 +345,30 @@ fn person_settles_a_lost_attempt_as_rerun_done_or_failed() {
 }
 
 #[test]
+fn output_of_an_earlier_run_is_taken_only_before_the_first_attempt() {
+    let given = |lab: &Lab, number| {
+        let how = Settled::Done(lab.output("a", &Json::Null));
+        let kind =
+            FactKind::AttentionSettled { of: attempt("a", number), how: how.clone(), by: person() };
+        (Fact { at: lab.now, kind }, how)
+    };
+    let mut lab = Lab::new(vec![task("a"), needs("b", &["a"])]);
+    let (fact, how) = given(&lab, 1);
+    // Only the start of a run can record it: a person cannot give the output of a task that can run.
+    assert_eq!(lab.give(InputKind::Settled(attempt("a", 1), how, Sender::outside(person()))), []);
+    lab.state.apply(&fact);
+    assert_eq!((lab.status("a"), lab.status("b")), ("done", "ready"));
+    let mut lab = Lab::new(vec![task("a"), needs("b", &["a"])]);
+    let (fact, _) = given(&lab, 2);
+    lab.state.apply(&fact);
+    assert_eq!(lab.status("a"), "ready", "the number of the attempt is wrong");
+    lab.start("a", 1);
+    let (fact, _) = given(&lab, 1);
+    lab.state.apply(&fact);
+    assert_eq!((lab.status("a"), lab.status("b")), ("running", "waiting"));
+}
+
+#[test]
 fn missing_input_of_a_ready_task_needs_attention_and_a_rerun_makes_it_ready_again() {
     let mut lab = Lab::new(vec![task("a")]);
     lab.lose("a", 1, Evidence::InputMissing);

@@ -1,0 +1,191 @@
+//! `belljar runs show` and `belljar runs output`: one page about the run of a plan or about a task.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::moment;
+use belljar_engine::runs::control;
+use belljar_engine::runs::machine::{Moment, Status, TaskRef};
+use belljar_engine::runs::view::{self, FollowedRun, RunView, TaskView};
+use belljar_engine::scope::Scoped;
+use belljar_engine::screen::guard::Guard;
+use belljar_model::{RunId, display};
+use serde_json::{Value as Json, json};
+
+use super::rows;
+use crate::cli::runs::{RunTarget, TaskTarget};
+use crate::exit::Outcome;
+use crate::print;
+use crate::scope::{self, CLOCK};
+
+/// The number of bytes of an output that its row shows at most.
+const MAX_START: usize = 200;
+
+/// Runs `belljar runs show`.
+pub(crate) fn show(target: &RunTarget, as_json: bool) -> Outcome {
+    let state = scope::open(None)?;
+    let run = view::find(&state, &target.run)?;
+    let followed = FollowedRun::open(&state, run)?;
+    let view = followed.view(&state);
+    let Some(of) = &target.task else {
+        if as_json {
+            print::json(&run_json(&view)).kind(ErrorKind::Broken)?;
+        } else {
+            print::out(&page(&state, &followed)).kind(ErrorKind::Broken)?;
+        }
+        return Ok(0);
+    };
+    let task = view.task(of).ok_or_else(|| control::no_task(run, of))?;
+    if as_json {
+        print::json(&task_json(&view, task)).kind(ErrorKind::Broken)?;
+    } else {
+        print::out(&task_page(&view, task)).kind(ErrorKind::Broken)?;
+    }
+    Ok(0)
+}
+
+/// Runs `belljar runs output`.
+pub(crate) fn output(target: &TaskTarget) -> Outcome {
+    let state = scope::open(None)?;
+    let run = view::find(&state, &target.run)?;
+    let view = view::run(&state, run)?;
+    view.task(&target.task).ok_or_else(|| control::no_task(run, &target.task))?;
+    let content = view::output(&state, run, &target.task)?;
+    let mut out = io::stdout().lock();
+    let written = if out.is_terminal() {
+        let mut filtered = Vec::new();
+        Guard::default().pass(&content, &mut filtered);
+        out.write_all(&filtered)
+    } else {
+        out.write_all(&content)
+    };
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        written => written.map(|()| 0).kind(ErrorKind::Broken),
+    }
+}
+
+/// Returns the start of the output of a task that is done, in one line.
+pub(crate) fn output_start(state: &Scoped, run: RunId, of: &TaskRef) -> Option<String> {
+    let content = view::output(state, run, of).ok()?;
+    let start = content.get(..content.len().min(MAX_START)).unwrap_or_default();
+    // A cut character at the end is not shown.
+    let text = start.utf8_chunks().next().map(|chunk| chunk.valid()).unwrap_or_default();
+    text.lines().map(str::trim).find(|line| !line.is_empty()).map(display::safe_line)
+}
+
+/// Returns one page about a run.
+pub(crate) fn page(state: &Scoped, followed: &FollowedRun) -> String {
+    let view = followed.view(state);
+    let now = Moment(CLOCK.millis());
+    let rows = rows::rows(&view, now, |of| output_start(state, view.run, of));
+    let (run, accepted) = (view.run, seconds(view.accepted));
+    let base = display::safe(view.base.as_os_str().as_encoded_bytes());
+    let mut text =
+        format!("{}\n  run {run}, submitted {accepted} in {base}\n", rows::title(&view, now));
+    for line in rows::table(&rows) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    text.push_str(&advice(&view));
+    text
+}
+
+/// Returns what a person can do next.
+fn advice(view: &RunView) -> String {
+    let run = view.run;
+    let lost = view.tasks.iter().filter(|task| task.lost.is_some());
+    let mut text: String = lost
+        .map(|task| {
+            let of = &task.of;
+            format!("belljar runs settle {run}/{of} --rerun | --done FILE | --failed\n")
+        })
+        .collect();
+    if view.tasks.iter().any(|task| task.status == Status::Gated) {
+        text.push_str("belljar approve\n");
+    }
+    text
+}
+
+fn task_page(view: &RunView, task: &TaskView) -> String {
+    let (run, of) = (view.run, &task.of);
+    let spec = view.plan.task(&of.task);
+    let time = |moment: Option<Moment>| moment.map(seconds);
+    let usage = rows::usage_json(&task.usage);
+    let usage = usage.as_object().into_iter().flatten();
+    let usage: Vec<String> = usage
+        .filter(|(_, amount)| amount.as_u64() != Some(0))
+        .map(|(unit, amount)| format!("{amount} {}", unit.replace('_', " ")))
+        .collect();
+    let lines = (!task.lines.is_empty()).then(|| task.lines.join("\n           "));
+    let pairs = [
+        ("task", Some(format!("{of} of {} ({run})", display::safe(&view.name)))),
+        ("does", spec.map(|spec| rows::what(spec, task.tier))),
+        ("state", Some(task.status.name().to_owned())),
+        ("reason", task.reason.as_deref().map(display::safe_multiline)),
+        ("by", task.by.as_deref().map(display::safe)),
+        ("attempt", Some(task.attempt.to_string())),
+        ("box run", task.box_run.map(|run| run.to_string())),
+        ("started", time(task.started)),
+        ("ended", time(task.ended)),
+        ("used", (!usage.is_empty()).then(|| usage.join(", "))),
+        ("output", lines),
+    ];
+    let mut text = String::new();
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            text.push_str(&format!("{name:<9}  {value}\n"));
+        }
+    }
+    if task.status == Status::Done {
+        text.push_str(&format!("belljar runs output {run}/{of}\n"));
+    }
+    if task.box_run.is_some() {
+        text.push_str(&format!("belljar logs {run}/{of}\n"));
+    }
+    if task.lost.is_some() {
+        text.push_str(&format!(
+            "belljar runs settle {run}/{of} --rerun | --done FILE | --failed\n"
+        ));
+    }
+    text
+}
+
+fn seconds(at: Moment) -> String {
+    moment::readable_seconds(at.0.saturating_mul(1_000_000))
+}
+
+/// Returns a run as JSON.
+pub(crate) fn run_json(view: &RunView) -> Json {
+    let tasks: Vec<Json> = view.tasks.iter().map(|task| task_json(view, task)).collect();
+    json!({
+        "run": view.run,
+        "name": view.name,
+        "phase": view.phase.name(),
+        "outcome": view.outcome.map(|outcome| outcome.name()),
+        "accepted": view.accepted.0,
+        "ended": view.ended.map(|at| at.0),
+        "template": view.plan.template(),
+        "directory": display::safe(view.base.as_os_str().as_encoded_bytes()),
+        "budget": view.plan.budget(),
+        "usage": rows::usage_json(&view.usage()),
+        "tasks": tasks,
+    })
+}
+
+/// Returns a task of a run as JSON.
+pub(crate) fn task_json(view: &RunView, task: &TaskView) -> Json {
+    json!({
+        "task": task.of.to_string(),
+        "do": view.plan.task(&task.of.task).map(|spec| rows::what(spec, task.tier)),
+        "state": task.status.name(),
+        "attempt": task.attempt,
+        "box_run": task.box_run,
+        "started": task.started.map(|at| at.0),
+        "ended": task.ended.map(|at| at.0),
+        "reason": task.reason,
+        "by": task.by,
+        "needs_attention": task.lost.is_some(),
+        "usage": rows::usage_json(&task.usage),
+        "lines": task.lines,
+    })
+}
