@@ -1,4 +1,4 @@
-//! Executes the guides on the network, secrets, plans, code mode, MCP and agents. Each block of commands is
+//! Executes the guides on the network, secrets, plans, runs, code mode, MCP and agents. Each block of commands is
 //! run unchanged, and the text block after it must match the output, line by line.
 //!
 //! `…` matches any text within a line. A TOML block whose first line names the operator's file is
@@ -128,6 +128,12 @@ fn mcp_guide_commands_produce_the_documented_output() {
 fn plans_guide_commands_produce_the_documented_output() {
     let count = execute(&lab(), include_str!("../../../../docs/guide/plans.md"));
     assert!(count >= 5, "{count} blocks");
+}
+
+#[test]
+fn runs_guide_commands_produce_the_documented_output() {
+    let count = execute(&lab(), include_str!("../../../../docs/guide/runs.md"));
+    assert!(count >= 7, "{count} blocks");
 }
 
 #[test]

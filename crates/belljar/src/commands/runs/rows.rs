@@ -97,6 +97,7 @@ pub(crate) fn rows(
             (Status::Done, None) => output(&task.of),
             (Status::Waiting, _) => None,
             (Status::Gated, _) => Some("`belljar approve` shows the question".to_owned()),
+            (status, Some(reason)) if reason == status.name() => None,
             (_, Some(reason)) => Some(sentence(reason)),
             (_, None) => task.lines.last().cloned(),
         };
