@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verifies a Belljar ledger, or the receipt of one run, and reports each damage with its position.
+"""Verifies a Belljar ledger, or the receipt of a run, and reports each damage with its position.
 
 The script implements docs/ledger-format.md, with RFC 6962, RFC 8032, C2SP signed-note and C2SP tlog-checkpoint.
 It shares no code with Belljar, needs only the standard library of Python 3.11, and writes no files.
@@ -629,19 +629,90 @@ def values_of(value: Any, **types: Any) -> list[Any]:
     return list(value.values())
 
 
+def check_chain(
+    run: str, entries: list[str], index: int, proof: list[Any], checkpoint: Checkpoint
+) -> tuple[list[Event], str]:
+    """Checks the events of one run, of which the last one has this index, and returns them with their extent."""
+    events, last, state = list[Event](), None, "open"
+    for entry in entries:
+        require(isinstance(entry, str), "an event is not a text")
+        event = Event.parse(from_base64(entry))
+        require(event.run == run, f"an event of run {run} belongs to another run")
+        event.check_order(index, last)
+        last = (event.sequence, event.leaf)
+        state = "ended" if event.kind in ("run.ended", "run.failed", "plan.ended") else state
+        events.append(event)
+    if last is None:
+        require(index == 0 and not proof, f"run {run} has a proof and no events")
+        return events, f"belljar run {run} 0 - open"
+    require(index < checkpoint.size, f"the index of run {run} is beyond the checkpoint")
+    root = root_by_proof(last[1], index, checkpoint.size, [from_base64(node, 32) for node in proof])
+    require(root == checkpoint.root, f"the events of run {run} are not in the tree of the checkpoint")
+    return events, f"belljar run {run} {len(events)} {base64.b64encode(last[1]).decode()} {state}"
+
+
+def verify_chains(run: str, chains: list[Any], checkpoint: Checkpoint) -> list[Event]:
+    """Verifies the events of a plan and of its boxes. Returns all events."""
+    all_events, extents, runs = list[list[Event]](), list[str](), list[str]()
+    for chain in chains:
+        of, index, proof, entries = values_of(chain, run=str, index=int, proof=list, events=list)
+        require(index >= 0, "an index is negative")
+        events, extent = check_chain(of, entries, index, proof, checkpoint)
+        all_events.append(events)
+        extents.append(extent)
+        runs.append(of)
+    require(runs and runs[0] == run and all_events[0], "the events of the plan are missing")
+    plan = all_events[0]
+    require(plan[0].fields.get("purpose") == (TEXT, "plan"), "the run is not a run of a plan")
+    named = dict.fromkeys(event.get("box_run", TEXT) for event in plan if "box_run" in event.fields)
+    named.pop(run, None)
+    for box in named:
+        require(box in runs[1:], f"the events of box run {box}, which the plan started, are missing")
+    require(runs[1:] == list(named), "the receipt has events of a run that the plan did not start, or has them twice")
+    lines = "".join(f"{extent}\n" for extent in extents).encode()
+    hashed = base64.b64encode(H(b"belljar chains 1\0", lines)).decode()
+    count, state = sum(len(events) for events in all_events), extents[0].rpartition(" ")[2]
+    extent = f"belljar plan {run} {len(chains)} {count} {hashed} {state}"
+    require(checkpoint.extensions == [extent], "the signed checkpoint does not match the events of the receipt")
+    return [event for events in all_events for event in events]
+
+
+def verify_events(run: str, listed: list[Any], checkpoint: Checkpoint) -> list[Event]:
+    """Verifies the events of a single run, each with its own proof. Returns the events."""
+    events, last, before, state = list[Event](), None, -1, "open"
+    for listing in listed:
+        index, entry, proof = values_of(listing, index=int, entry=str, proof=list)
+        event = Event.parse(from_base64(entry))
+        require(before < index < checkpoint.size, "an index does not increase or is beyond the checkpoint")
+        require(event.run == run and run, f"event {index} belongs to another run")
+        event.check_order(index, last)
+        root = root_by_proof(event.leaf, index, checkpoint.size, [from_base64(node, 32) for node in proof])
+        require(root == checkpoint.root, f"event {index} is not in the tree of the checkpoint")
+        last, before = (event.sequence, event.leaf), index
+        state = "ended" if event.kind in ("run.ended", "run.failed", "plan.ended") else state
+        events.append(event)
+    require(last, "the receipt has no events")
+    extent = f"belljar run {run} {len(listed)} {base64.b64encode(last[1]).decode()} {state}"
+    require(checkpoint.extensions == [extent], "the signed checkpoint does not match the events of the receipt")
+    return events
+
+
 def verify_receipt(data: bytes, given: Key, report: Report) -> None:
-    """Verifies the receipt of a run with the given key."""
+    """Verifies the receipt of a run, or of a plan with all its boxes, with the given key."""
     try:
         receipt = json.loads(utf8(data))
         spelling = json.dumps(receipt, ensure_ascii=False, separators=(",", ":")) + "\n"
     except (ValueError, RecursionError) as error:
         raise Invalid("the receipt is not JSON") from error
     require(spelling == utf8(data), "the receipt is not in canonical form")
-    form, run, vkey, rotations, note, listed, bodies = values_of(
-        receipt, format=str, run=str, key=str, rotations=list, checkpoint=str, events=list, bodies=list
-    )
+    form = receipt.get("format") if isinstance(receipt, dict) else None
     require(form != "belljar receipt 1", "the receipt has format 1, which does not prove that its events are complete")
-    require(form == "belljar receipt 2", "the format of the receipt is not supported")
+    require(form in ("belljar receipt 2", "belljar receipt 3"), "the format of the receipt is not supported")
+    is_plan = form == "belljar receipt 3"
+    parts = {"chains" if is_plan else "events": list}
+    _, run, vkey, rotations, note, listed, bodies = values_of(
+        receipt, format=str, run=str, key=str, rotations=list, checkpoint=str, **parts, bodies=list
+    )
     chain = [Key.parse(vkey)]
     for rotation in reversed(rotations):
         old, new, endorsement = values_of(rotation, old=str, new=str, endorsement=str)
@@ -651,21 +722,12 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
     require(given in chain, "no rotation leads from the given key to the key of the receipt")
     checkpoint = Checkpoint.open(note, [chain[-1]])
     require({checkpoint.origin} == {key.name for key in chain}, "a key or the checkpoint belongs to another ledger")
-    sizes, last, before, state = dict[bytes, int](), None, -1, "open"
-    for listing in listed:
-        index, entry, proof = values_of(listing, index=int, entry=str, proof=list)
-        event = Event.parse(from_base64(entry))
-        require(before < index < checkpoint.size, "an index does not increase or is beyond the checkpoint")
-        require(event.run == run and run, f"event {index} belongs to another run")
-        event.check_order(index, last)
-        root = root_by_proof(event.leaf, index, checkpoint.size, [from_base64(node, 32) for node in proof])
-        require(root == checkpoint.root, f"event {index} is not in the tree of the checkpoint")
-        sizes |= {body.commitment: body.size for body in event.bodies()}
-        last, before = (event.sequence, event.leaf), index
-        state = "ended" if event.kind in ("run.ended", "run.failed") else state
-    require(last, "the receipt has no events")
-    extent = f"belljar run {run} {len(listed)} {base64.b64encode(last[1]).decode()} {state}"
-    require(checkpoint.extensions == [extent], "the signed checkpoint does not match the events of the receipt")
+    events = (verify_chains if is_plan else verify_events)(run, listed, checkpoint)
+    sizes = {body.commitment: body.size for event in events for body in event.bodies()}
+    for event in events if is_plan else []:
+        (hashed, output), (number, size) = (event.fields.get(name, (0, None)) for name in ("output", "output_bytes"))
+        if (hashed, number) == (HASH, NUMBER):
+            sizes[output] = size
     names = [values_of(body, hash=str, salt=str, content=str)[0] for body in bodies]
     require(all(a < b for a, b in zip(names, names[1:])), "the bodies are not in ascending order")
     for body in bodies:
@@ -674,7 +736,8 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
         require(commitment in sizes, f"no event names body {body['hash']}")
         content = from_base64(body["content"], sizes[commitment])
         require(commitment_of(salt, content) == commitment, f"body {body['hash']} does not match its commitment")
-    report.facts |= {"events": len(listed), "bodies": len(bodies), "tree_size": checkpoint.size}
+    report.facts |= {"events": len(events), "bodies": len(bodies), "tree_size": checkpoint.size}
+    report.facts |= {"boxes": len(listed) - 1} if is_plan else {}
 
 
 def main() -> int:

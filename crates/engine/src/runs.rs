@@ -15,9 +15,10 @@
 //!
 //! [`submit`] stores the files of a run ([`files`]) and records that its plan is accepted. [`driver`] is
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts,
-//! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, and [`grants`]
-//! lists what a plan reaches. [`gates`] shows the questions of gates and takes the answers of people.
-//! [`store`] derives tables of runs from the ledger, and [`rows`] lists runs from them.
+//! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, [`receipt`]
+//! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
+//! and takes the answers of people. [`store`] derives tables of runs from the ledger, and [`rows`] lists
+//! runs from them.
 
 pub mod budget;
 pub mod control;
@@ -35,6 +36,7 @@ pub mod graph;
 pub mod host;
 pub mod machine;
 pub mod plans;
+pub mod receipt;
 pub mod rerun;
 pub mod resume;
 pub mod rows;

@@ -48,7 +48,10 @@ pub use merkle::{
 pub use note::{KeyError, MAX_NOTE, Note, NoteError, Signature, SigningKey, VerifyingKey};
 pub use paths::LedgerPaths;
 pub use reader::{DiskUsage, Inclusion, Reader, ReaderError};
-pub use receipt::{Disclose, MAX_RECEIPT, ReceiptError, RunReceipt, Verified, verify_receipt};
+pub use receipt::{
+    Disclose, Disclosure, MAX_RECEIPT, PlanReceipt, ProvedTask, ReceiptError, RunReceipt, Verified,
+    VerifiedPlan, is_plan_receipt, verify_plan_receipt, verify_receipt,
+};
 pub use tile::{TileError, TilePath, Tiles, bundle, entries_path, parse_path, tile_path, unbundle};
 pub use verify::{
     BodyCounts, Code, Finding, Location, Severity, VerifyError, VerifyOptions, VerifyReport, verify,

@@ -20,7 +20,7 @@ use crate::index::{self, BodyReference, Index, IndexError, Query, ReadError, Row
 use crate::log::{Log, LogError};
 use crate::merkle;
 use crate::paths::LedgerPaths;
-use crate::receipt::{Disclose, ReceiptError, RunReceipt};
+use crate::receipt::{Disclose, Disclosure, PlanReceipt, ReceiptError, RunReceipt};
 use crate::salts::{Kept, Reading};
 use crate::tile::{TileError, Tiles, bundle, entries_path};
 
@@ -282,6 +282,17 @@ impl Reader {
     /// Returns the receipt of a run as the text of its file.
     pub fn receipt(&self, run: RunId, disclose: Disclose) -> Result<String, ReaderError> {
         Ok(RunReceipt::make(&self.paths, run, disclose)?.to_text())
+    }
+
+    /// Returns the receipt of a run of a plan with all its boxes as the text of its file.
+    ///
+    /// It discloses the stored bodies and the contents in `more`, unless `more` is absent.
+    pub fn plan_receipt(
+        &self,
+        run: RunId,
+        more: Option<Vec<Disclosure>>,
+    ) -> Result<String, ReaderError> {
+        Ok(PlanReceipt::make(&self.paths, run, more)?.to_text())
     }
 
     /// Exports the log as a static tiled log (tlog-tiles) for other tools.

@@ -1,5 +1,8 @@
 //! The receipt of one run: a file that proves the events of the run without the ledger.
 //!
+//! [`RunReceipt`] has the events of one run. [`PlanReceipt`] has the events of a run of a plan and of all
+//! its boxes.
+//!
 //! A receipt has exactly one valid spelling, so every changed byte is detected. Its checkpoint names
 //! the number of events of the run and the hash of the last one (see [`Extent`]), so removed events
 //! are detected at the end as well.
@@ -8,6 +11,7 @@
 
 mod extent;
 mod make;
+mod plan;
 mod verified;
 
 #[cfg(test)]
@@ -24,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::anchor::{AnchorError, endorsed};
 use crate::bodies::BodyError;
-use crate::body::{Body, Committing, Salt};
+use crate::body::{Committing, Salt};
 use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::digest::Digest;
 use crate::entry::{Entry, EntryError};
@@ -34,6 +38,9 @@ use crate::note::VerifyingKey;
 
 use extent::Extent;
 pub use make::Disclose;
+pub use plan::{
+    Disclosure, PlanReceipt, ProvedTask, VerifiedPlan, is_plan_receipt, verify_plan_receipt,
+};
 pub use verified::Verified;
 
 /// The parsed parts of a receipt, which are not trusted before [`verify_receipt`].
@@ -109,6 +116,18 @@ pub enum ReceiptError {
     Extent,
     #[error("event {index} is not in the tree of the checkpoint")]
     Proof { index: u64, source: ProofError },
+    #[error("run {run} is not a run of a plan")]
+    NotPlan { run: RunId },
+    #[error("the receipt lacks the events of box run {run}, which the plan started")]
+    ChainMissing { run: RunId },
+    #[error("the receipt has events of run {run}, which the plan did not start, or has them twice")]
+    ChainUnnamed { run: RunId },
+    #[error("event {sequence} of run {run} cannot be read")]
+    Unreadable { run: RunId, sequence: u64, source: EntryError },
+    #[error("event {sequence} of run {run} was changed, removed, added or moved")]
+    Link { run: RunId, sequence: u64 },
+    #[error("the events of run {run} are not in the tree of the checkpoint")]
+    ChainProof { run: RunId, source: ProofError },
     #[error("body {hash} is not referenced by the run, or is out of order")]
     BodyUnnamed { hash: Digest },
     #[error("the content of body {hash} does not match its commitment")]
@@ -180,13 +199,11 @@ pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, 
     let key = receipt.key.clone();
     let (checkpoint, _) = checkpoint::open(&receipt.checkpoint, std::slice::from_ref(&key))
         .map_err(ReceiptError::Checkpoint)?;
-    receipt.check_rotations()?;
+    check_rotations(&receipt.rotations, &key)?;
     let events = receipt.check_events(&checkpoint)?;
     receipt.check_extent(&checkpoint)?;
     receipt.check_bodies(&events)?;
-    if !receipt.keys().any(|key| trusted.contains(key)) {
-        return Err(ReceiptError::UntrustedKey { key: Box::new(key) });
-    }
+    check_trust(&receipt.rotations, &key, trusted)?;
     let bodies = receipt.bodies.into_iter().map(|body| (body.hash, body.content));
     let is_complete = receipt.format == Format::Two;
     Ok(Verified::new(receipt.run, events, checkpoint, key, bodies.collect(), is_complete))
@@ -253,24 +270,6 @@ impl RunReceipt {
         })
     }
 
-    /// Returns the chain of keys from the first one to the signing key.
-    fn keys(&self) -> impl Iterator<Item = &VerifyingKey> {
-        self.rotations.iter().map(|rotation| &rotation.old).chain([&self.key])
-    }
-
-    fn check_rotations(&self) -> Result<(), ReceiptError> {
-        let followers = self.keys().skip(1);
-        for (rotation, next) in self.rotations.iter().zip(followers) {
-            let holds = rotation.new == *next
-                && rotation.old.name() == rotation.new.name()
-                && rotation.old.verify_bytes(&endorsed(&rotation.new), &rotation.endorsement);
-            if !holds {
-                return Err(ReceiptError::Rotation);
-            }
-        }
-        Ok(())
-    }
-
     fn check_events(&self, checkpoint: &Checkpoint) -> Result<Vec<(u64, Entry)>, ReceiptError> {
         let mut checked: Vec<(u64, Entry)> = Vec::with_capacity(self.events.len());
         let mut previous = None;
@@ -310,22 +309,61 @@ impl RunReceipt {
 
     fn check_bodies(&self, events: &[(u64, Entry)]) -> Result<(), ReceiptError> {
         let bodies = events.iter().flat_map(|(_, entry)| entry.fields.bodies());
-        let named: HashMap<Digest, &Body> = bodies.map(|body| (body.hash(), body)).collect();
-        let mut last = None;
-        for Disclosed { hash, salt, content } in &self.bodies {
-            let hash = *hash;
-            let body = named.get(&hash).filter(|_| last < Some(hash));
-            let body = body.ok_or(ReceiptError::BodyUnnamed { hash })?;
-            last = Some(hash);
-            let mut committing = Committing::new(*salt);
-            committing.update(content);
-            let made = committing.finish();
-            if made.hash() != hash || made.size() != body.size() {
-                return Err(ReceiptError::BodyContent { hash });
-            }
-        }
-        Ok(())
+        let named = bodies.map(|body| (body.hash(), body.size())).collect();
+        check_disclosed(&self.bodies, &named)
     }
+}
+
+/// Returns the chain of keys from the first one to the signing key.
+fn keys<'a>(
+    rotations: &'a [Rotation],
+    key: &'a VerifyingKey,
+) -> impl Iterator<Item = &'a VerifyingKey> {
+    rotations.iter().map(|rotation| &rotation.old).chain([key])
+}
+
+/// Checks that each key is endorsed by the key before it.
+fn check_rotations(rotations: &[Rotation], key: &VerifyingKey) -> Result<(), ReceiptError> {
+    let followers = keys(rotations, key).skip(1);
+    for (rotation, next) in rotations.iter().zip(followers) {
+        let holds = rotation.new == *next
+            && rotation.old.name() == rotation.new.name()
+            && rotation.old.verify_bytes(&endorsed(&rotation.new), &rotation.endorsement);
+        if !holds {
+            return Err(ReceiptError::Rotation);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that one of the keys of a receipt is trusted.
+fn check_trust(
+    rotations: &[Rotation],
+    key: &VerifyingKey,
+    trusted: &[VerifyingKey],
+) -> Result<(), ReceiptError> {
+    match keys(rotations, key).any(|key| trusted.contains(key)) {
+        true => Ok(()),
+        false => Err(ReceiptError::UntrustedKey { key: Box::new(key.clone()) }),
+    }
+}
+
+/// Checks disclosed bodies against the commitments and sizes that events name.
+fn check_disclosed(bodies: &[Disclosed], named: &HashMap<Digest, u64>) -> Result<(), ReceiptError> {
+    let mut last = None;
+    for Disclosed { hash, salt, content } in bodies {
+        let hash = *hash;
+        let size = named.get(&hash).filter(|_| last < Some(hash));
+        let size = size.ok_or(ReceiptError::BodyUnnamed { hash })?;
+        last = Some(hash);
+        let mut committing = Committing::new(*salt);
+        committing.update(content);
+        let made = committing.finish();
+        if made.hash() != hash || made.size() != *size {
+            return Err(ReceiptError::BodyContent { hash });
+        }
+    }
+    Ok(())
 }
 
 impl Format {

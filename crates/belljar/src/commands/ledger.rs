@@ -10,6 +10,7 @@ mod input;
 mod keys;
 pub(crate) mod log;
 mod mend;
+mod plan_receipt;
 mod progress;
 mod proof;
 mod receipt;

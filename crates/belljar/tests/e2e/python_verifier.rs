@@ -565,6 +565,131 @@ fn python_verifier_agrees_with_belljar_on_intact_and_changed_receipts() {
     assert_same_results(names, &rust, &run_python(lab, &lines));
 }
 
+/// The receipt of a plan, and that of another plan in the same ledger. `crates/ledger` checks that they are
+/// what it writes.
+const PLAN_RECEIPTS: [&str; 2] = [
+    include_str!("../../../ledger/src/receipt/plan/golden.receipt"),
+    include_str!("../../../ledger/src/receipt/plan/golden_other.receipt"),
+];
+
+/// The parts of the receipt of a plan, in their order.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct PlanReceipt {
+    format: String,
+    run: String,
+    key: String,
+    rotations: Vec<Rotation>,
+    checkpoint: String,
+    chains: Vec<Chain>,
+    bodies: Vec<Disclosed>,
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Rotation {
+    old: String,
+    new: String,
+    endorsement: String,
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Chain {
+    run: String,
+    index: u64,
+    proof: Vec<String>,
+    events: Vec<String>,
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Disclosed {
+    hash: String,
+    salt: String,
+    content: String,
+}
+
+/// Returns a receipt with its parts changed, in canonical form.
+fn changed(receipt: &PlanReceipt, change: impl FnOnce(&mut PlanReceipt)) -> Vec<u8> {
+    let mut receipt = receipt.clone();
+    change(&mut receipt);
+    (serde_json::to_string(&receipt).unwrap() + "\n").into_bytes()
+}
+
+#[test]
+fn h02_python_verifier_agrees_with_belljar_on_intact_and_changed_receipts_of_plans() {
+    let lab = lab();
+    let [plan, other]: [PlanReceipt; 2] =
+        PLAN_RECEIPTS.map(|text| serde_json::from_str(text).unwrap());
+    let key = plan.rotations[0].old.clone();
+    let text = PLAN_RECEIPTS[0].as_bytes();
+    let intact = |name, receipt| (name, receipt, Some(true));
+    let mut cases: Vec<(&str, Vec<u8>, Option<bool>)> = vec![
+        intact("intact", text.to_vec()),
+        intact("other plan", PLAN_RECEIPTS[1].into()),
+        intact("written again", changed(&plan, |_| ())),
+        intact("without a body", changed(&plan, |it| drop(it.bodies.remove(0)))),
+    ];
+    let mut refuse = |name, change: &dyn Fn(&mut PlanReceipt)| {
+        cases.push((name, changed(&plan, change), Some(false)));
+    };
+    for box_run in 0..plan.chains.len() {
+        refuse("missing chain", &|it| drop(it.chains.remove(box_run)));
+        for event in 0..plan.chains[box_run].events.len() {
+            refuse("missing event", &|it| drop(it.chains[box_run].events.remove(event)));
+        }
+        if !plan.chains[box_run].events.is_empty() {
+            refuse("no events", &|it| it.chains[box_run].events.clear());
+        }
+        refuse("chain twice", &|it| it.chains.push(it.chains[box_run].clone()));
+        refuse("another index", &|it| it.chains[box_run].index += 1);
+    }
+    refuse("never started", &|it| {
+        it.chains[1] =
+            Chain { index: 0, proof: Vec::new(), events: Vec::new(), ..it.chains[1].clone() };
+    });
+    refuse("box of another plan instead", &|it| it.chains[1] = other.chains[1].clone());
+    refuse("box of another plan too", &|it| it.chains.push(other.chains[1].clone()));
+    refuse("another plan", &|it| it.chains[0] = other.chains[0].clone());
+    refuse("another run", &|it| it.run.clone_from(&other.run));
+    refuse("another checkpoint", &|it| it.checkpoint.clone_from(&other.checkpoint));
+    refuse("boxes in another order", &|it| it.chains.swap(1, 3));
+    refuse("events in another order", &|it| it.chains[1].events.swap(1, 2));
+    refuse("shorter proof", &|it| drop(it.chains[1].proof.pop()));
+    refuse("format 2", &|it| it.format = "belljar receipt 2".to_owned());
+    refuse("format 4", &|it| it.format = "belljar receipt 4".to_owned());
+    refuse("body twice", &|it| it.bodies.push(it.bodies[0].clone()));
+    refuse("content of another body", &|it| it.bodies[0].content = it.bodies[1].content.clone());
+    refuse("no rotation", &|it| it.rotations.clear());
+    cases.extend(spread(0, text.len(), 150).map(|at| ("a bit", flipped(text, at), Some(false))));
+    cases.extend(spread(0, text.len(), 30).map(|at| ("cut", text[..at].to_vec(), Some(false))));
+
+    let mut paths = Vec::new();
+    for (number, (_, bytes, _)) in cases.iter().enumerate() {
+        let path = lab.dir().join(format!("receipt-{number}"));
+        fs::write(&path, bytes).unwrap();
+        paths.push(path.to_str().unwrap().to_owned());
+    }
+    let verify = |path: &String| lab.belljar(["ledger", "verify-receipt", path, "--key", &key]);
+    let rust = run_all(&paths, verify);
+    let lines: Vec<_> = paths
+        .iter()
+        .map(|path| ["--json", "--receipt", path, "--key", &key].map(str::to_owned).to_vec())
+        .collect();
+    let names = cases.iter().map(|(name, _, sound)| (*name, *sound));
+    assert_same_results(names, &rust, &run_python(&lab, &lines));
+    let shown = verify(&paths[0]).succeed();
+    let valid = "valid: plan, 3 tasks, 2 boxes, 16 events, 1 approval, 2 credential uses";
+    assert_eq!(shown.lines().last(), Some(valid), "{shown}");
+    assert!(shown.contains("a: done, 1 attempt, output 11 B"), "{shown}");
+    let missing = cases.iter().position(|(name, ..)| *name == "missing chain").unwrap() + 1;
+    let missing =
+        paths.iter().zip(&cases).skip(missing).find(|(_, case)| case.0 == "missing chain");
+    let refused = verify(missing.unwrap().0).run();
+    refused.fails_with(1, "the receipt lacks the events of box run");
+    let json = verify(&paths[0]).arg("--json").succeed();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["credential_uses"]["anthropic"], 2, "{json}");
+    assert_eq!(json["events"].as_array().map(Vec::len), Some(16));
+}
+
 #[test]
 fn python_verifier_reports_the_damage_and_its_position() {
     let ledger = make_ledger();

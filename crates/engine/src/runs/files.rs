@@ -271,6 +271,30 @@ impl RunFiles {
         is_equal.then_some(path)
     }
 
+    /// Returns the file with the plan.
+    pub(crate) fn plan(&self) -> PathBuf {
+        self.dir.join(PLAN)
+    }
+
+    /// Returns the commitments to all stored outputs with the files of the outputs.
+    pub(crate) fn outputs(&self) -> io::Result<Vec<(TaskOutput, PathBuf)>> {
+        let listed = match fs::read_dir(self.dir.join("out")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listed => listed?,
+        };
+        let mut outputs = Vec::new();
+        for entry in listed {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json")
+                && let Ok(stored) = serde_json::from_slice(&fs::read(&path)?)
+            {
+                outputs.push((stored, path.with_extension("")));
+            }
+        }
+        outputs.sort_by(|(_, one), (_, two)| one.cmp(two));
+        Ok(outputs)
+    }
+
     /// Returns the file with the output of a task instance.
     pub(crate) fn output(&self, of: &TaskRef) -> PathBuf {
         self.dir.join("out").join(output_name(of))

@@ -24,6 +24,8 @@ mod plan_gates;
 #[cfg(test)]
 mod plan_model;
 #[cfg(test)]
+mod plan_receipts;
+#[cfg(test)]
 mod plan_runs;
 #[cfg(test)]
 mod run;

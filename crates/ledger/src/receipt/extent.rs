@@ -26,15 +26,24 @@ impl Extent {
             extent.events += 1;
             extent.last = Some(Digest::leaf(entry));
             extent.ended |= EntryView::parse(entry)
-                .is_ok_and(|view| matches!(view.kind, "run.ended" | "run.failed"));
+                .is_ok_and(|view| matches!(view.kind, "run.ended" | "run.failed" | "plan.ended"));
         }
         extent
     }
 
     /// Returns the extension line of the checkpoint.
     pub(super) fn to_line(&self) -> String {
-        let last = self.last.map(|hash| STANDARD.encode(hash.as_bytes())).unwrap_or_default();
-        let state = if self.ended { "ended" } else { "open" };
-        format!("belljar run {} {} {last} {state}", self.run, self.events)
+        let last = self.last.map_or("-".to_owned(), |hash| STANDARD.encode(hash.as_bytes()));
+        format!("belljar run {} {} {last} {}", self.run, self.events, self.state())
+    }
+
+    /// Returns the number of events.
+    pub(super) const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Returns whether the run had ended, as a word.
+    pub(super) const fn state(&self) -> &'static str {
+        if self.ended { "ended" } else { "open" }
     }
 }

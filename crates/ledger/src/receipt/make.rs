@@ -39,18 +39,18 @@ pub enum Disclose {
 type WithProof = (u64, Vec<u8>, Vec<Digest>);
 
 /// The data that one pass over the log collects.
-struct Gathered {
-    tree: Tree,
-    events: Vec<(u64, Vec<u8>)>,
-    rotations: Vec<Vec<u8>>,
+pub(super) struct Gathered {
+    pub(super) tree: Tree,
+    pub(super) events: Vec<(u64, Vec<u8>)>,
+    pub(super) rotations: Vec<Vec<u8>>,
 }
 
 /// All hashes of the tree: for each level those of its complete subtrees.
 #[derive(Default)]
-struct Tree(Vec<Vec<Digest>>);
+pub(super) struct Tree(Vec<Vec<Digest>>);
 
 /// The tree does not have the requested subtree.
-struct Incomplete;
+pub(super) struct Incomplete;
 
 impl RunReceipt {
     /// Creates the receipt of the signed events of a run.
@@ -67,12 +67,11 @@ impl RunReceipt {
             .and_then(|checkpoint| checkpoint.with_extensions(vec![extent.to_line()]))
             .map_err(ReceiptError::Checkpoint)?;
         let events = prove(&tree, events, signed.size())?;
-        let rotations = rotations.iter().filter_map(|bytes| rotation(bytes)).collect();
         let proved = |(index, entry, proof)| Proved { index, entry, proof };
         let mut receipt = Self {
             format: Format::Two,
             run,
-            rotations: path_to(&key, rotations),
+            rotations: path_to(&key, &rotations),
             events: events.into_iter().map(proved).collect(),
             checkpoint: checkpoint.sign(&[&signer]),
             key: key.clone(),
@@ -92,27 +91,40 @@ impl RunReceipt {
 
     /// Returns the bodies whose content is still stored, sorted by hash.
     fn disclosed(&self, paths: &LedgerPaths) -> Result<Vec<Disclosed>, ReceiptError> {
-        let path = paths.salts();
-        let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
         let entries = self.events.iter().filter_map(|event| Entry::decode(&event.entry).ok());
-        let mut named: Vec<Body> =
-            entries.flat_map(|entry| entry.fields.bodies().cloned().collect::<Vec<_>>()).collect();
-        named.sort_by_key(|body| (body.hash(), !body.is_kept()));
-        named.dedup_by_key(|body| body.hash());
-        // A salt without its content would only help to guess the content.
-        named.retain(Body::is_kept);
-        let mut disclosed = Vec::new();
-        let mut left = MAX_RECEIPT as u64 / 2; // base64, and the rest of the receipt
-        for body in named {
-            let hash = body.hash();
-            let Some(Kept::Salt(salt)) = salts.get(&hash).copied() else { continue };
-            left = left.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
-            let wanted = Wanted { hash, size: body.size(), salt };
-            let Some(content) = content_of(paths, &wanted)? else { continue };
-            disclosed.push(Disclosed { hash, salt, content });
-        }
-        Ok(disclosed)
+        disclosed(paths, entries, &mut { MAX_DISCLOSED })
     }
+}
+
+/// The maximum size of all disclosed bodies: the rest is for base64 and the other parts.
+pub(super) const MAX_DISCLOSED: u64 = MAX_RECEIPT as u64 / 2;
+
+/// Returns the bodies of events whose content the ledger still stores, sorted by hash.
+///
+/// `left` is the size that bodies may still have.
+pub(super) fn disclosed(
+    paths: &LedgerPaths,
+    entries: impl Iterator<Item = Entry>,
+    left: &mut u64,
+) -> Result<Vec<Disclosed>, ReceiptError> {
+    let path = paths.salts();
+    let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
+    let mut named: Vec<Body> =
+        entries.flat_map(|entry| entry.fields.bodies().cloned().collect::<Vec<_>>()).collect();
+    named.sort_by_key(|body| (body.hash(), !body.is_kept()));
+    named.dedup_by_key(|body| body.hash());
+    // A salt without its content would only help to guess the content.
+    named.retain(Body::is_kept);
+    let mut disclosed = Vec::new();
+    for body in named {
+        let hash = body.hash();
+        let Some(Kept::Salt(salt)) = salts.get(&hash).copied() else { continue };
+        *left = left.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
+        let wanted = Wanted { hash, size: body.size(), salt };
+        let Some(content) = content_of(paths, &wanted)? else { continue };
+        disclosed.push(Disclosed { hash, salt, content });
+    }
+    Ok(disclosed)
 }
 
 /// Returns a stored content, or `None` if it was dropped.
@@ -125,14 +137,14 @@ fn content_of(paths: &LedgerPaths, wanted: &Wanted) -> Result<Option<Vec<u8>>, R
     }
 }
 
-fn newest_head(paths: &LedgerPaths) -> Result<Head, ReceiptError> {
+pub(super) fn newest_head(paths: &LedgerPaths) -> Result<Head, ReceiptError> {
     let path = paths.head();
     let head = File::open(&path).and_then(|file| head::settled(&file));
     head.map_err(|source| ReceiptError::Read { path, source })?.ok_or(ReceiptError::NoHead)
 }
 
 /// Reads the log up to `size` events.
-fn gather(log: &Log, size: u64, run: RunId) -> Result<Gathered, ReceiptError> {
+pub(super) fn gather(log: &Log, size: u64, run: RunId) -> Result<Gathered, ReceiptError> {
     let name = run.to_string();
     let mut gathered =
         Gathered { tree: Tree::default(), events: Vec::new(), rotations: Vec::new() };
@@ -180,8 +192,9 @@ fn rotation(bytes: &[u8]) -> Option<Rotation> {
     Some(Rotation { old: old.parse().ok()?, new: new.parse().ok()?, endorsement })
 }
 
-/// Returns the rotations that lead from the first key to this key.
-fn path_to(key: &VerifyingKey, mut rotations: Vec<Rotation>) -> Vec<Rotation> {
+/// Returns the rotations among these events that lead from the first key to this key.
+pub(super) fn path_to(key: &VerifyingKey, rotations: &[Vec<u8>]) -> Vec<Rotation> {
+    let mut rotations: Vec<Rotation> = rotations.iter().filter_map(|it| rotation(it)).collect();
     let mut path: Vec<Rotation> = Vec::new();
     loop {
         let wanted = path.last().map_or(key, |rotation| &rotation.old);

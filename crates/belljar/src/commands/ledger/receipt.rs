@@ -4,21 +4,29 @@ use std::fmt::Write as _;
 
 use anyhow::anyhow;
 use belljar_ledger::{
-    Body, Disclose, Event, MAX_RECEIPT, ReceiptError, RunLayers, Verified, verify_receipt,
+    Body, Disclose, Event, MAX_RECEIPT, ReceiptError, RunLayers, Verified, VerifiedPlan,
+    VerifyingKey, is_plan_receipt, verify_plan_receipt, verify_receipt,
 };
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
-use super::{LedgerHome, read_input, write_output};
+use super::{LedgerHome, plan_receipt, read_input, write_output};
 use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record::{json, sentences};
+use belljar_engine::runs::receipt;
 
 /// The maximum number of listed events per kind in the text output; `--json` lists all.
-const MAX_LISTED: usize = 50;
+pub(super) const MAX_LISTED: usize = 50;
+
+/// A receipt that passed all checks.
+enum Checked {
+    Run(Box<Verified>),
+    Plan(Box<VerifiedPlan>),
+}
 
 /// Runs `belljar ledger receipt`.
 pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
@@ -26,7 +34,7 @@ pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
     let reader = home.reader()?;
     let run = home.run(&reader, "RUN", &args.run)?;
     let disclose = if args.with_bodies { Disclose::Bodies } else { Disclose::Nothing };
-    let text = reader.receipt(run, disclose).kind(ErrorKind::Broken)?;
+    let text = receipt::of_run(home.state(), &reader, run, disclose)?;
     write_output(args.output.as_deref(), &text)?;
     if args.output.is_some() {
         print::note(&format!(
@@ -42,7 +50,7 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
     let keys = super::trusted_keys(&args.trust)?;
     let verified = match String::from_utf8(bytes) {
-        Ok(text) => complete(verify_receipt(&text, &keys), args.accept_format_1),
+        Ok(text) => check(&text, &keys, args.accept_format_1),
         Err(_) => Err(anyhow!("the file is not a receipt, because it is not UTF-8 text")),
     };
     let verified = verified.map_err(|error| {
@@ -55,11 +63,19 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     });
     match verified {
         Ok(verified) if args.trust.json.json => {
-            print::json(&as_json(&verified)).kind(ErrorKind::Broken)?;
+            let value = match &verified {
+                Checked::Run(verified) => as_json(verified),
+                Checked::Plan(verified) => plan_receipt::as_json(verified),
+            };
+            print::json(&value).kind(ErrorKind::Broken)?;
             Ok(0)
         }
         Ok(verified) => {
-            print::out(&as_text(&verified)).kind(ErrorKind::Broken)?;
+            let text = match &verified {
+                Checked::Run(verified) => as_text(verified),
+                Checked::Plan(verified) => plan_receipt::as_text(verified),
+            };
+            print::out(&text).kind(ErrorKind::Broken)?;
             Ok(0)
         }
         Err(error) if args.trust.json.json => {
@@ -71,14 +87,19 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     }
 }
 
-/// Refuses a receipt that does not prove that it has all events, unless the user accepts it.
-fn complete(
-    verified: Result<Verified, ReceiptError>,
+/// Verifies a receipt. One that does not prove that it has all events is refused, unless the user accepts
+/// it.
+fn check(
+    text: &str,
+    keys: &[VerifyingKey],
     accept_format_1: bool,
-) -> Result<Verified, anyhow::Error> {
-    let verified = verified?;
+) -> Result<Checked, anyhow::Error> {
+    if is_plan_receipt(text) {
+        return Ok(Checked::Plan(Box::new(verify_plan_receipt(text, keys)?)));
+    }
+    let verified = verify_receipt(text, keys)?;
     if verified.is_complete() || accept_format_1 {
-        return Ok(verified);
+        return Ok(Checked::Run(Box::new(verified)));
     }
     Err(anyhow!(
         "its format 1 does not show whether events were cut off at the end; make it again with \

@@ -127,12 +127,12 @@ impl TaskOutput {
 
     /// Returns the reference to the output for an event of the ledger.
     pub fn body(&self) -> io::Result<Body> {
-        Ok(Body::committed(self.hash, self.size, self.parse_salt()?))
+        Ok(Body::committed(self.hash, self.size, self.salt()?))
     }
 
     /// Returns whether a content is this output.
     pub fn matches(&self, content: &mut dyn Read) -> io::Result<bool> {
-        let mut committing = Committing::new(self.parse_salt()?);
+        let mut committing = Committing::new(self.salt()?);
         let mut chunk = vec![0; 1 << 16];
         loop {
             match content.read(&mut chunk) {
@@ -146,7 +146,8 @@ impl TaskOutput {
         Ok((body.hash(), body.size()) == (self.hash, self.size))
     }
 
-    fn parse_salt(&self) -> io::Result<Salt> {
+    /// Returns the salt of the commitment.
+    pub(crate) fn salt(&self) -> io::Result<Salt> {
         let mut salt = [0; Salt::LENGTH];
         hex::decode_to_slice(&self.salt, &mut salt)
             .map_err(|error| io::Error::other(error.to_string()))?;

@@ -1,0 +1,115 @@
+//! Receipts of real runs of plans.
+
+use std::fs;
+
+use belljar_engine::runs::fence::DriverLock;
+use belljar_engine::runs::machine::Outcome;
+use belljar_engine::runs::submit::submit;
+use belljar_engine::runs::{plans, receipt, view};
+use belljar_ledger::{
+    Disclose, LedgerPaths, Reader, ReceiptError, VerifiedPlan, is_plan_receipt, public_keys,
+    verify_plan_receipt, verify_receipt,
+};
+use belljar_model::RunId;
+use belljar_testkit::{Authority, Upstream, eventually};
+use serde_json::json;
+
+use crate::test_engine::TestEngine;
+
+const PLAN: &str = r#"
+    [run]
+    answer = "join"
+    [task.a]
+    do = { command = ["bash", "-c", "curl -sS https://api.example.com/v1/x > /dev/null; echo one"] }
+    [task.b]
+    do = { stub = "two" }
+    [task.never]
+    do = { stub = 1 }
+    when = { of = "c", at = "/x", equals = 2 }
+    needs = ["c"]
+    [task.c]
+    do = { stub = { x = 1 } }
+    output = { type = "json" }
+    [task.join]
+    do = { command = ["bash", "-c", "cat /run/task/in/a /run/task/in/b"] }
+    data = ["a", "b"]
+    box = { net = "none" }
+"#;
+
+/// Runs a plan whose first task sends a request.
+fn run_plan(engine: &TestEngine) -> RunId {
+    let authority = Authority::new();
+    let upstream = Upstream::echo(&authority, &["api.example.com"]);
+    let rule = format!(
+        "[template.default]\nnet = \"restricted\"\n[[template.default.allow]]\nhost = \"api.example.com\"\nconnect = \"{}\"\n",
+        upstream.address()
+    );
+    engine.lab.configure_for(&authority, &rule);
+    let (config, _) = engine.state.load_config(None).unwrap();
+    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
+    let plan = plans::check(PLAN, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
+    let run = submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap();
+    eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
+    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
+    let view = view::run(&engine.state, run).unwrap();
+    assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");
+    run
+}
+
+fn receipt_of(engine: &TestEngine, run: RunId, disclose: Disclose) -> String {
+    let reader = Reader::open(&LedgerPaths::under(engine.state.home())).unwrap();
+    receipt::of_run(&engine.state, &reader, run, disclose).unwrap()
+}
+
+fn verify(engine: &TestEngine, text: &str) -> Result<VerifiedPlan, ReceiptError> {
+    let keys = public_keys(&LedgerPaths::under(engine.state.home())).unwrap();
+    verify_plan_receipt(text, &keys)
+}
+
+#[test]
+fn receipt_of_a_plan_proves_its_boxes_requests_and_outputs() {
+    let engine = TestEngine::new();
+    let run = run_plan(&engine);
+    let text = receipt_of(&engine, run, Disclose::Nothing);
+    let verified = verify(&engine, &text).unwrap();
+    assert_eq!(verified.run(), Some(run));
+    assert_eq!(verified.outcome(), Some("succeeded"));
+    assert_eq!(verified.tasks().len(), 5, "{:?}", verified.tasks());
+    assert_eq!(verified.boxes().len(), 2);
+    for (_, events) in verified.boxes() {
+        assert_eq!(events.last().map(|event| event.kind.as_str()), Some("run.ended"));
+    }
+    let requests = verified.events().filter(|event| event.kind == "request.decided").count();
+    assert_eq!(requests, 1);
+    let tasks = verified.tasks();
+    let join = tasks.iter().find(|task| task.name == "join").unwrap();
+    let (hash, size) = join.output.unwrap();
+    assert_eq!((join.attempts, size), (1, 7));
+    assert_eq!(verified.content(hash), None, "only a commitment");
+    assert!(!text.contains("b25lCnR3bw"), "the output is not in the receipt");
+
+    let shown = verify(&engine, &receipt_of(&engine, run, Disclose::Bodies)).unwrap();
+    assert_eq!(shown.content(hash), Some(b"one\ntwo".as_slice()));
+    let plan = shown.created().unwrap().command.hash();
+    let plan = String::from_utf8(shown.content(plan).unwrap().to_vec()).unwrap();
+    assert!(plan.contains("\"join\""), "{plan}");
+    // An output that was deleted later is not disclosed, and the receipt is still valid.
+    fs::remove_file(engine.lab.state().join(format!("plans/{run}/out/join"))).unwrap();
+    let redacted = verify(&engine, &receipt_of(&engine, run, Disclose::Bodies)).unwrap();
+    assert_eq!(redacted.content(hash), None);
+    // Another ledger does not trust it.
+    let other = TestEngine::new();
+    other.run(json!({}), "true");
+    let error = verify(&other, &text).unwrap_err();
+    assert!(matches!(error, ReceiptError::UntrustedKey { .. }), "{error:?}");
+}
+
+#[test]
+fn receipt_of_a_single_run_keeps_its_format() {
+    let engine = TestEngine::new();
+    let run = engine.run(json!({}), "true").result.run;
+    let text = receipt_of(&engine, run, Disclose::Nothing);
+    assert!(!is_plan_receipt(&text), "{text}");
+    let keys = public_keys(&LedgerPaths::under(engine.state.home())).unwrap();
+    assert!(verify_receipt(&text, &keys).unwrap().is_complete());
+}
