@@ -385,7 +385,7 @@ pub(crate) struct RunsArgs {
     /// List runs of all workspaces
     #[arg(long)]
     pub(crate) all: bool,
-    /// List only runs with changes that wait for review
+    /// List only runs that wait for a review of their changes or for another decision
     #[arg(long)]
     pub(crate) pending: bool,
     /// List all recorded runs of this purpose, also removed ones; can be repeated [default:

@@ -159,7 +159,7 @@ pub(super) fn summary(plan: &CheckedPlan) -> String {
         time.map(|time| Timeout(Some(time)).to_string()),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("{}: {}", plan.name(), parts.join(", "))
+    format!("{}: {}", display::safe(plan.name()), parts.join(", "))
 }
 
 /// Returns a number in thousands or millions if it is a whole number of them.

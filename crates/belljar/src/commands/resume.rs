@@ -58,10 +58,15 @@ fn text(resumed: &Resumed) -> String {
         }
         for (of, found) in tasks {
             let of = of.to_string();
-            text.push_str(&format!(
-                "  {name:<name_width$}  {of:<id_width$}  {}\n",
-                words(*found).1
-            ));
+            let words = match found {
+                Found::Adopted if resumed.was_running => "box running",
+                Found::Adopted
+                | Found::Taken(_)
+                | Found::StartedAgain
+                | Found::Attention
+                | Found::Gated => words(*found).1,
+            };
+            text.push_str(&format!("  {name:<name_width$}  {of:<id_width$}  {words}\n"));
             name.clear();
             if *found == Found::Attention {
                 let run = view.run;

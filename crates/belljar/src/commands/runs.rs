@@ -4,6 +4,7 @@ mod decide;
 mod plan_runs;
 pub(crate) mod rows;
 pub(crate) mod show;
+mod single;
 
 use std::os::unix::fs::MetadataExt;
 

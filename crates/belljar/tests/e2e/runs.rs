@@ -228,6 +228,8 @@ fn settled_task_is_done_with_the_given_file_or_runs_again() {
     assert_eq!((output("push"), output("next")), ("{\"n\": 7}".into(), "{\"n\": 7}".into()));
     let given = show(&lab, &push);
     assert_eq!(given["reason"], "output given by a person");
+    let requests = fs::read_dir(lab.state().join(format!("plans/{run}/control"))).unwrap();
+    assert_eq!(requests.count(), 0, "the request and its file are removed");
     assert!(given["by"].as_str().unwrap().starts_with("user:"), "{given}");
     let run = lose("repeated.toml");
     lab.belljar(["runs", "settle", &format!("{run}/push"), "--rerun"]).succeed();
@@ -273,6 +275,8 @@ fn rerun_reuses_outputs_of_tasks_that_do_not_depend_on_the_first_task() {
         ["list", "each[0]", "other", "join"].map(|task| starts(&lab, &new, task)),
         [0, 0, 0, 1]
     );
+    // A repeated run can be repeated.
+    assert_eq!(rerun(&lab, &new, "join").1, ["list", "each[0]", "other"]);
     let (new, reused) = rerun(&lab, &run, "list");
     assert_eq!(reused, ["other"]);
     let after = outputs(&lab, &new);
@@ -281,6 +285,36 @@ fn rerun_reuses_outputs_of_tasks_that_do_not_depend_on_the_first_task() {
         .run()
         .fails_with(2, "no task missing");
     lab.belljar(["ledger", "verify"]).succeed();
+}
+
+#[test]
+fn rerun_reads_the_inputs_of_the_first_submission_and_repeats_tasks_that_were_not_done() {
+    let lab = lab();
+    lab.write("in.txt", "before");
+    let plan = "[run]\ninput.text = { file = 'in.txt' }\n\
+        [task.read]\ndo.command = ['cat']\ndata = ['input.text']\n\
+        [task.flaky]\ndo.command = ['sh', '-c', '[ -e /workspace/fixed ] && echo well'] \ndo.workspace = '.'\n";
+    let run = submit(&lab, "inputs.toml", plan);
+    assert_eq!(watch(&lab, &run).0, 1);
+    lab.belljar(["runs", "rerun", &run, "--from", "read", "--watch"]).run().expect(1);
+    lab.write("in.txt", "after");
+    lab.write("fixed", "");
+    let (new, reused) = rerun(&lab, &run, "read");
+    assert!(reused.is_empty(), "{reused:?}");
+    assert_eq!(lab.belljar(["runs", "output", &format!("{new}/read")]).succeed(), "before");
+    let (_, reused) = rerun(&lab, &run, "flaky");
+    assert_eq!(reused, ["read"]);
+}
+
+#[test]
+fn runs_show_prints_a_page_about_a_run_of_a_single_command() {
+    let lab = lab();
+    lab.belljar(["run", "--name", "single", "--", "true"]).succeed();
+    let page = lab.belljar(["runs", "show", "single"]).succeed();
+    assert!(page.contains("purpose    run\n") && page.contains("ended      exited"), "{page}");
+    let json: Value =
+        serde_json::from_str(&lab.belljar(["runs", "show", "single", "--json"]).succeed()).unwrap();
+    assert_eq!(json["name"], "single");
 }
 
 #[test]

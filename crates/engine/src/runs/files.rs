@@ -171,7 +171,7 @@ impl RunFiles {
     }
 
     /// Copies the output of an earlier run with its commitment. Returns `false` if the output is missing or
-    /// is not the recorded one.
+    /// is not the recorded one. [`sync_outputs`](Self::sync_outputs) makes the copies durable.
     pub(crate) fn copy_output(
         &self,
         earlier: &Self,
@@ -181,14 +181,27 @@ impl RunFiles {
         let Some(path) = earlier.checked_output(of, bound) else { return Ok(false) };
         let copy = || -> io::Result<()> {
             let (out, name) = (self.dir.join("out"), output_name(of));
-            durable::write(&out, &format!("{name}.json"), &fs::read(earlier.commitment(of))?)?;
-            durable::write(&out, &name, &fs::read(path)?)
+            let commitment = fs::read(earlier.commitment(of))?;
+            durable::write_unsynced(&out, &format!("{name}.json"), &commitment)?;
+            durable::write_unsynced(&out, &name, &fs::read(path)?)
         };
         copy()
             .map_err(|error| durable::with_disk_full_hint(error, &self.dir))
             .with_context(|| format!("cannot copy the output of {of}"))
             .kind(ErrorKind::Broken)?;
         Ok(self.checked_output(of, bound).is_some())
+    }
+
+    /// Waits until all copied outputs are on disk. One call is faster than one for each file.
+    pub(crate) fn sync_outputs(&self) -> Result<(), EngineError> {
+        let sync = || -> io::Result<()> {
+            rustix::fs::syncfs(File::open(self.dir.join("out"))?)?;
+            Ok(())
+        };
+        sync()
+            .map_err(|error| durable::with_disk_full_hint(error, &self.dir))
+            .context("cannot write the outputs of the earlier run to the disk")
+            .kind(ErrorKind::Broken)
     }
 
     fn create_directories(&self) -> io::Result<()> {

@@ -187,5 +187,8 @@ fn reuse(
             *whole = progress.task_status(&task.id) == Some(Status::Done);
         }
     }
+    if !facts.is_empty() {
+        files.sync_outputs()?;
+    }
     Ok(facts)
 }

@@ -264,6 +264,27 @@ impl FollowedRun {
         self.loaded.progress.outcome()
     }
 
+    /// Returns the size of the output of a task that is done, in bytes.
+    pub fn output_size(&self, of: &TaskRef) -> Option<u64> {
+        self.loaded.progress.output(of).map(|output| output.size)
+    }
+
+    /// Reads the output of a task that is done.
+    pub fn output(&self, of: &TaskRef) -> Result<Vec<u8>, EngineError> {
+        let (run, Loaded { progress, files, .. }) = (self.run, &self.loaded);
+        let not_done = || {
+            let text = format!("task {of} of run {run} is not done");
+            EngineError::message(ErrorKind::WrongState, text)
+        };
+        let bound = progress.output(of).ok_or_else(not_done)?.digest;
+        let damaged = || {
+            let text = format!("the output of task {of} of run {run} is missing or was changed");
+            EngineError::message(ErrorKind::Damaged, text)
+        };
+        let path = files.checked_output(of, bound).ok_or_else(damaged)?;
+        fs::read(path).kind(ErrorKind::Broken)
+    }
+
     /// Returns the state of the run.
     pub fn view(&self, state: &Scoped) -> RunView {
         let Loaded { submitted, progress, .. } = &self.loaded;
@@ -308,17 +329,7 @@ impl FollowedRun {
 
 /// Reads the output of a task that is done.
 pub fn output(state: &Scoped, run: RunId, of: &TaskRef) -> Result<Vec<u8>, EngineError> {
-    let Loaded { progress, files, .. } = Loaded::read(state, run)?;
-    let not_done = || {
-        EngineError::message(ErrorKind::WrongState, format!("task {of} of run {run} is not done"))
-    };
-    let bound = progress.output(of).ok_or_else(not_done)?.digest;
-    let damaged = || {
-        let text = format!("the output of task {of} of run {run} is missing or was changed");
-        EngineError::message(ErrorKind::Damaged, text)
-    };
-    let path = files.checked_output(of, bound).ok_or_else(damaged)?;
-    std::fs::read(path).kind(ErrorKind::Broken)
+    FollowedRun::open(state, run)?.output(of)
 }
 
 impl TaskView {

@@ -21,6 +21,9 @@ use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
 
+/// The number of reused outputs that are named.
+const MAX_NAMED: usize = 5;
+
 /// Runs `belljar cancel`.
 pub(crate) fn cancel(args: &CancelArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -102,7 +105,10 @@ pub(crate) fn rerun(cli: &Cli, run: &str, from: &TaskId, watches: bool, as_json:
         let name = display::safe(view::run(&state, run)?.name);
         let reused = match reused.as_slice() {
             [] => "reuses no output".to_owned(),
-            reused => format!("reuses the outputs of {}", reused.join(", ")),
+            reused if reused.len() <= MAX_NAMED => {
+                format!("reuses the outputs of {}", reused.join(", "))
+            }
+            reused => format!("reuses {} outputs", reused.len()),
         };
         let text = format!(
             "{run} {name}: repeats {from} of {earlier}; {reused}\naccepted; continues without this terminal\n"

@@ -9,10 +9,10 @@ use belljar_engine::runs::machine::{Moment, Status, TaskRef};
 use belljar_engine::runs::view::{self, FollowedRun, RunView, TaskView};
 use belljar_engine::scope::Scoped;
 use belljar_engine::screen::guard::Guard;
-use belljar_model::{RunId, display};
+use belljar_model::display;
 use serde_json::{Value as Json, json};
 
-use super::rows;
+use super::{rows, single};
 use crate::cli::runs::{RunTarget, TaskTarget};
 use crate::exit::Outcome;
 use crate::print;
@@ -20,11 +20,19 @@ use crate::scope::{self, CLOCK};
 
 /// The number of bytes of an output that its row shows at most.
 const MAX_START: usize = 200;
+/// The size of the largest output whose start is shown, in bytes. The whole output is read to check it.
+const MAX_READ: u64 = 64 << 10;
 
 /// Runs `belljar runs show`.
 pub(crate) fn show(target: &RunTarget, as_json: bool) -> Outcome {
     let state = scope::open(None)?;
-    let run = view::find(&state, &target.run)?;
+    let run = match view::find(&state, &target.run) {
+        // It can be the id of another run.
+        Err(error) if error.kind() == ErrorKind::NotFound && target.task.is_none() => {
+            return single::show(&state, &target.run, as_json)?.ok_or(error);
+        }
+        run => run?,
+    };
     let followed = FollowedRun::open(&state, run)?;
     let view = followed.view(&state);
     let Some(of) = &target.task else {
@@ -48,9 +56,10 @@ pub(crate) fn show(target: &RunTarget, as_json: bool) -> Outcome {
 pub(crate) fn output(target: &TaskTarget) -> Outcome {
     let state = scope::open(None)?;
     let run = view::find(&state, &target.run)?;
-    let view = view::run(&state, run)?;
+    let followed = FollowedRun::open(&state, run)?;
+    let view = followed.view(&state);
     view.task(&target.task).ok_or_else(|| control::no_task(run, &target.task))?;
-    let content = view::output(&state, run, &target.task)?;
+    let content = followed.output(&target.task)?;
     let mut out = io::stdout().lock();
     let written = if out.is_terminal() {
         let mut filtered = Vec::new();
@@ -65,9 +74,13 @@ pub(crate) fn output(target: &TaskTarget) -> Outcome {
     }
 }
 
-/// Returns the start of the output of a task that is done, in one line.
-pub(crate) fn output_start(state: &Scoped, run: RunId, of: &TaskRef) -> Option<String> {
-    let content = view::output(state, run, of).ok()?;
+/// Returns the start of the output of a task that is done, in one line; of a large output, its size.
+pub(crate) fn output_start(run: &FollowedRun, of: &TaskRef) -> Option<String> {
+    let size = run.output_size(of)?;
+    if size > MAX_READ {
+        return Some(format!("{size} bytes"));
+    }
+    let content = run.output(of).ok()?;
     let start = content.get(..content.len().min(MAX_START)).unwrap_or_default();
     // A cut character at the end is not shown.
     let text = start.utf8_chunks().next().map(|chunk| chunk.valid()).unwrap_or_default();
@@ -78,7 +91,7 @@ pub(crate) fn output_start(state: &Scoped, run: RunId, of: &TaskRef) -> Option<S
 pub(crate) fn page(state: &Scoped, followed: &FollowedRun) -> String {
     let view = followed.view(state);
     let now = Moment(CLOCK.millis());
-    let rows = rows::rows(&view, now, |of| output_start(state, view.run, of));
+    let rows = rows::rows(&view, now, |of| output_start(followed, of));
     let (run, accepted) = (view.run, seconds(view.accepted));
     let base = display::safe(view.base.as_os_str().as_encoded_bytes());
     let mut text =

@@ -92,10 +92,10 @@ impl Screen<'_> {
     fn update(&mut self, followed: &mut FollowedRun, page: &mut Page) -> Result<(), EngineError> {
         followed.refresh()?;
         let view = followed.view(self.state);
-        let (state, run, outputs) = (self.state, view.run, &mut self.outputs);
+        let outputs = &mut self.outputs;
         let now = Moment(CLOCK.millis());
         let rows = rows::rows(&view, now, |of| {
-            let read = || show::output_start(state, run, of).unwrap_or_default();
+            let read = || show::output_start(followed, of).unwrap_or_default();
             Some(outputs.entry(of.clone()).or_insert_with(read).clone())
         });
         page.set(&view, rows::title(&view, now), rows);
