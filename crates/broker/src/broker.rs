@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use belljar_model::net::{Policy, SecretName, Target};
+use belljar_model::net::{Budget, Policy, SecretName, Target};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -12,8 +12,9 @@ use crate::active::ActiveTraffic;
 use crate::address::Filter;
 use crate::dns::{self, Limiter, Note, Pool, Resolver};
 use crate::http::Refusal;
+use crate::lease::Leases;
 use crate::marks::{self, Marks, Noted};
-use crate::meter::{Meter, Prices};
+use crate::meter::{Meter, Owner, Prices, Spent};
 use crate::record::{BrokerEvent, Decided, Recorder, Verdict};
 use crate::rules::Rules;
 use crate::setup::{Hello, Placeholder, Setup};
@@ -43,6 +44,8 @@ pub struct Prepared {
     ask_timeout: Duration,
     vault: Vault,
     meter: Meter,
+    /// Whether the budget is a lease.
+    leased: bool,
     upstream: Upstream,
     authority: Authority,
     clock: fn() -> SystemTime,
@@ -61,7 +64,7 @@ pub enum PrepareError {
 
 /// Creates a broker and the files and placeholders for its box.
 pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), PrepareError> {
-    let Setup { policy, own, changes, .. } = setup;
+    let Setup { policy, own, changes, leased, .. } = setup;
     // The certificates that the box trusts cannot change while it runs.
     let scope = if changes { Scope::Any } else { Scope::of(&policy) };
     let authority = Authority::new(scope, (materials.clock)())?;
@@ -84,7 +87,7 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
     let clock = materials.clock;
     let (rules, meter) = (Rules::new(&policy), Meter::new(&policy, Prices::default()));
     let ask_timeout = policy.ask_timeout.duration();
-    Ok((Prepared { rules, ask_timeout, vault, meter, upstream, authority, clock }, hello))
+    Ok((Prepared { rules, ask_timeout, vault, meter, leased, upstream, authority, clock }, hello))
 }
 
 /// A broker that serves one box.
@@ -97,6 +100,8 @@ pub(crate) struct Broker {
     pub(crate) active: Arc<ActiveTraffic>,
     pub(crate) vault: Vault,
     meter: Mutex<Meter>,
+    /// The lease that the supervisor can extend; `None` for a fixed budget.
+    leases: Option<Leases>,
     marks: Mutex<Marks>,
     pub(crate) upstream: Upstream,
     pub(crate) authority: Authority,
@@ -140,7 +145,8 @@ const HELD_PIECE: usize = 1 << 20;
 
 impl Broker {
     pub(crate) fn new(prepared: Prepared, recorder: Recorder) -> Self {
-        let Prepared { rules, ask_timeout, vault, meter, upstream, authority, clock } = prepared;
+        let Prepared { rules, ask_timeout, vault, meter, leased, upstream, authority, clock } =
+            prepared;
         let names = Names { pool: Pool::new(true), limiter: Limiter::new(Instant::now()) };
         Self {
             rules: Mutex::new(Arc::new(rules)),
@@ -149,6 +155,7 @@ impl Broker {
             active: Arc::default(),
             vault,
             meter: Mutex::new(meter),
+            leases: leased.then(Leases::default),
             marks: Mutex::default(),
             upstream,
             authority,
@@ -184,6 +191,25 @@ impl Broker {
         *lock(&self.ask_timeout) = policy.ask_timeout.duration();
         self.active.cut(&rules);
         self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Replaces the budget of the run.
+    pub(crate) fn set_budget(&self, budget: Budget) {
+        self.meter().set_budget(budget);
+        if let Some(leases) = &self.leases {
+            leases.changed();
+        }
+    }
+
+    /// Asks for a larger lease and waits for the answer. Returns whether a request that did not fit can be
+    /// checked again.
+    pub(crate) async fn extend_lease(&self, spent: &Spent) -> bool {
+        let Some(leases) = self.leases.as_ref().filter(|_| spent.owner() == &Owner::Run) else {
+            return false;
+        };
+        let before = self.meter().budget();
+        leases.wait(|| self.recorder.exhausted()).await;
+        self.meter().budget() != before
     }
 
     /// Answers a DNS query; returns `None` if the query is ignored.

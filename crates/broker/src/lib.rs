@@ -11,6 +11,7 @@ mod connection;
 pub mod dns;
 mod events;
 mod http;
+mod lease;
 #[cfg(test)]
 mod live;
 mod marks;

@@ -139,6 +139,7 @@ impl Live {
                         secrets,
                         own: Vec::new(),
                         changes: false,
+                        leased: false,
                     },
                     Materials {
                         roots,
@@ -306,7 +307,7 @@ fn supervise(socket: &UnixDatagram, events: &Events) {
                 batch.id
             }
             FromBroker::Renewed(renewed) => renewed.id,
-            FromBroker::Changed(_) => continue,
+            FromBroker::Changed(_) | FromBroker::Exhausted => continue,
         };
         if id > 0 {
             let first = u64::try_from(lock(&events.list).len()).unwrap();

@@ -116,6 +116,17 @@ pub enum Spent {
 const RESERVED_RETRY: Duration = Duration::from_secs(5);
 
 impl Spent {
+    /// Returns the rule, secret or run that has the limit.
+    pub fn owner(&self) -> &Owner {
+        match self {
+            Self::Rate { owner, .. }
+            | Self::All { owner, .. }
+            | Self::Reserved { owner, .. }
+            | Self::TooLarge { owner, .. }
+            | Self::Uncountable { owner } => owner,
+        }
+    }
+
     /// Returns the reason code of the exceeded limit.
     pub fn code(&self) -> &'static str {
         match self {
@@ -344,6 +355,11 @@ impl Meter {
     /// Returns the cost of the tokens of a response.
     pub fn cost(&self, api: ModelApi, usage: &Usage) -> MicroUsd {
         api.cost(&self.prices, usage)
+    }
+
+    /// Returns the budget of the run.
+    pub fn budget(&self) -> Budget {
+        self.run.budget
     }
 
     /// Replaces the budget of the run. What was used and reserved stays counted.

@@ -208,6 +208,8 @@ pub enum FromBroker {
     Events(EventBatch),
     /// The rule change with this number is in force.
     Changed(u64),
+    /// A request waits for a larger lease. The supervisor answers with [`ToBroker::Budget`].
+    Exhausted,
     Renewed(Renewed),
 }
 
@@ -359,6 +361,11 @@ impl Recorder {
     /// Reports to the supervisor that a numbered change of the rules is in force.
     pub(crate) fn changed(&self, number: u64) {
         self.queue.send(FromBroker::Changed(number)).ok(); // fails only while the broker ends
+    }
+
+    /// Asks the supervisor for a larger lease.
+    pub(crate) fn exhausted(&self) {
+        self.queue.send(FromBroker::Exhausted).ok(); // fails only while the broker ends
     }
 
     /// Records events and waits until they are on disk.

@@ -78,7 +78,7 @@ async fn change(broker: Arc<Broker>, mut changes: mpsc::UnboundedReceiver<Change
     while let Some(Change { number, what }) = changes.recv().await {
         match what {
             Changed::Rules(policy) => broker.change(&policy),
-            Changed::Budget(budget) => broker.meter().set_budget(budget),
+            Changed::Budget(budget) => broker.set_budget(budget),
         }
         broker.recorder.changed(number);
     }

@@ -31,6 +31,8 @@ pub struct Setup {
     pub own: Vec<IpAddr>,
     /// Whether the network rules can change while the box runs.
     pub changes: bool,
+    /// Whether the budget is a lease, which the supervisor can extend when it is used up.
+    pub leased: bool,
 }
 
 /// A broker's reply to its configuration.

@@ -24,7 +24,8 @@ use crate::notice::Notice;
 use crate::record::LedgerHandle;
 use crate::scope::Scoped;
 use broker::{
-    Broker, BrokerControl, BrokerRecorder, NetworkSummary, SealedSecrets, UpstreamConfig,
+    Broker, BrokerControl, BrokerRecorder, LeaseWatch, NetworkSummary, SealedSecrets,
+    UpstreamConfig,
 };
 
 /// The network of a box as the configuration describes it.
@@ -82,7 +83,7 @@ impl NetworkSpec {
 }
 
 /// Returns the lower limit of each unit.
-fn lowest(one: Budget, other: Budget) -> Budget {
+pub(crate) fn lowest(one: Budget, other: Budget) -> Budget {
     fn lower<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
         match (one, other) {
             (Some(one), Some(other)) => Some(one.min(other)),
@@ -108,6 +109,8 @@ pub struct NetworkConfig {
     clock: Clock,
     /// The program file that the broker is started from.
     program: PathBuf,
+    /// The lease that limits the box, if it belongs to a task of a run.
+    lease: Option<LeaseWatch>,
 }
 
 /// A started broker, and the network settings of its box.
@@ -151,12 +154,18 @@ impl NetworkConfig {
         }
         let upstream = UpstreamConfig { roots, name_servers };
         let (clock, program) = (state.clock(), state.host().role_program().to_owned());
-        Ok(Self { policy, upstream, sealed, changeable, clock, program })
+        let lease = None;
+        Ok(Self { policy, upstream, sealed, changeable, clock, program, lease })
+    }
+
+    /// Lets the budget of the box follow a lease.
+    pub(crate) fn follow(&mut self, lease: LeaseWatch) {
+        self.lease = Some(lease);
     }
 
     /// Starts the broker. It prepares itself while the caller prepares the box.
     pub fn open(self, run: RunId) -> anyhow::Result<BrokerHandle> {
-        let Self { policy, upstream, sealed, changeable, clock, program } = self;
+        let Self { policy, upstream, sealed, changeable, clock, program, lease } = self;
         // The hash covers the content of presets and declarations, not only their names.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
         let ports = Rules::new(&policy).ports().into_iter().collect();
@@ -165,7 +174,11 @@ impl NetworkConfig {
         let trust_host_cas =
             any_port || http_rules.into_iter().any(|http| http.tls == Tls::Passthrough);
         let sealed = sealed.as_ref();
-        let broker = Broker::start(&program, run, policy, upstream, sealed, changeable, clock)?;
+        let kind = (changeable, lease.is_some());
+        let broker = Broker::start(&program, run, policy, upstream, sealed, kind, clock)?;
+        if let Some(lease) = lease {
+            broker.follow(lease);
+        }
         Ok(BrokerHandle { broker, policy: hash, ports, any_port, trust_host_cas })
     }
 }

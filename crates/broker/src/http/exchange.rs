@@ -136,7 +136,7 @@ impl Exchange {
         let (plan, body) = self.plan(body).await?;
         self.check_scrubbing()?;
         self.ask(&plan).await?;
-        let charge = self.charge(&plan, &body)?;
+        let charge = self.charge(&plan, &body).await?;
         let route = match self.broker.upstream.find(&self.permit, self.outbound.upgrade).await {
             Ok(route) => route,
             Err(error) if error.is_refusal() => return Err(self.record_refusal(error.into())),
@@ -230,8 +230,21 @@ impl Exchange {
         Ok(())
     }
 
-    /// Counts the request towards its limits and budgets, or refuses it if one is used up.
-    fn charge(&self, plan: &Plan, body: &Outgoing) -> Result<Pending, Refusal> {
+    /// Counts the request towards its limits and budgets, or refuses it if one is used up. A budget that is
+    /// a lease may grow in the meantime.
+    async fn charge(&self, plan: &Plan, body: &Outgoing) -> Result<Pending, Refusal> {
+        loop {
+            let spent = match self.try_charge(plan, body) {
+                Ok(pending) => return Ok(pending),
+                Err(spent) => spent,
+            };
+            if !self.broker.extend_lease(&spent).await {
+                return Err(self.record_refusal(spent.into()));
+            }
+        }
+    }
+
+    fn try_charge(&self, plan: &Plan, body: &Outgoing) -> Result<Pending, Spent> {
         let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
         let names = uses.iter().map(|used| &used.name);
         let mut meter = self.broker.meter();
@@ -239,8 +252,7 @@ impl Exchange {
             meter.request(&self.permit, names, estimate.as_ref(), Instant::now())
         });
         drop(meter);
-        let charge = charged.map_err(|spent| self.record_refusal(spent.into()))?;
-        Ok(Pending::new(&self.broker, charge))
+        Ok(Pending::new(&self.broker, charged?))
     }
 
     /// Returns the owner of a budget of tokens or money that the request is charged to, with the

@@ -5,6 +5,7 @@
 
 pub mod control;
 mod host_addresses;
+mod lease;
 mod recorder;
 mod renewals;
 pub mod role;
@@ -41,6 +42,7 @@ use crate::logging;
 use crate::secrets;
 
 pub use control::BrokerControl;
+pub use lease::LeaseWatch;
 pub use recorder::BrokerRecorder;
 use renewals::Renewals;
 pub use summary::{NetworkSummary, NetworkUsage, RequestSummary};
@@ -87,7 +89,7 @@ impl Broker {
         policy: Policy,
         UpstreamConfig { roots, name_servers }: UpstreamConfig,
         sealed: Option<&SealedSecrets>,
-        changeable: bool,
+        (changeable, leased): (bool, bool),
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -120,7 +122,8 @@ impl Broker {
         let files = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
         let secrets = files.map(|(name, _)| name.clone()).collect();
         let own = host_addresses::addresses();
-        let setup = Setup { policy, roots, name_servers, key, secrets, own, changes: changeable };
+        let changes = changeable;
+        let setup = Setup { policy, roots, name_servers, key, secrets, own, changes, leased };
         let descriptors: Vec<BorrowedFd<'_>> = sealed
             .into_iter()
             .flat_map(|sealed| {
@@ -178,6 +181,12 @@ impl Broker {
             renewals,
             self.clock,
         ))
+    }
+
+    /// Lets the limits of the broker follow a lease.
+    pub fn follow(&self, lease: LeaseWatch) {
+        lease.connect(self.control.clone());
+        self.control.follow(lease);
     }
 
     /// Returns the handle that changes the rules. Requests for approval wait for their answers in `requests`.
@@ -288,7 +297,8 @@ mod tests {
         let start = || {
             let upstream = UpstreamConfig { roots: Vec::new(), name_servers: Vec::new() };
             let program = Path::new("/usr/bin/yes");
-            Broker::start(program, run, no_rules(), upstream, None, false, state.clock()).unwrap()
+            Broker::start(program, run, no_rules(), upstream, None, (false, false), state.clock())
+                .unwrap()
         };
         // The recorder runs only after the end of the box, as on a busy machine.
         let killed = start();

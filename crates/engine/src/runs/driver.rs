@@ -15,6 +15,7 @@
 //! lost attempts by the ledger.
 
 mod gates;
+mod leases;
 mod live;
 mod rounds;
 mod rows;

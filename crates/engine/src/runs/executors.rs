@@ -203,6 +203,7 @@ impl Context<'_> {
             inputs: Some(dir),
             stdin: Some(stdin),
             max_output: task.output.max.as_u64(),
+            lease: lease.network(),
         })
     }
 

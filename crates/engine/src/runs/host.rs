@@ -15,6 +15,7 @@
 //! when the host ends.
 
 mod inputs;
+mod lease;
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -35,6 +36,7 @@ pub use crate::supervisor::task_run::{
     TaskWork,
 };
 pub use inputs::{InputFile, TaskInputs};
+pub(in crate::runs) use lease::{extend, lease_requests};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::network::NetworkSpec;

@@ -99,6 +99,7 @@ fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
         | ToSupervisor::Start(_)
         | ToSupervisor::Cancel
         | ToSupervisor::ToolAnswer { .. }
+        | ToSupervisor::Extend(_)
         | ToSupervisor::Keys(_)
         | ToSupervisor::Resize(_)
         | ToSupervisor::Scroll(_)

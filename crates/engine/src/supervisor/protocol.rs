@@ -10,12 +10,13 @@
 //! | `Start` (a program) | `Output` and `ToolCall`, then `Ended` or `Failed` |
 //! | `ToolAnswer`, `Cancel` | nothing |
 //! | `Status` | `Status` |
-//! | `Stop`, `SetNetwork`, `ApprovalAnswered` | `Ok` or `Failed` |
+//! | `Stop`, `SetNetwork`, `Extend`, `ApprovalAnswered` | `Ok` or `Failed` |
 //! | `Pause` | `Ok`; the box is paused until the client closes the connection |
 //! | `Attach`, then `Keys`, `Resize`, `Scroll` | `Ok`, then bytes for a terminal |
 //! | `Exec`, then `Signal` | `ExecStarted` and descriptors, then `ExecEnded` |
 
 use belljar_model::boxes::NetworkChange;
+use belljar_model::net::Budget;
 use belljar_model::{Caller, RunId};
 use belljar_wire::Stream;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,8 @@ pub enum ToSupervisor {
     Stop { now: bool },
     /// Changes the network rules of the box.
     SetNetwork(NetworkChange),
+    /// Replaces the lease of a task by a larger one. Only the host of a task supports it.
+    Extend(Budget),
     /// Reports that the operator's answer to a question of this run was written to the store.
     ApprovalAnswered { run: RunId, number: u64 },
     /// Attaches the client to the screen of the box. `size` is the size of the client's terminal.
@@ -111,6 +114,7 @@ impl ToSupervisor {
             Self::Stop { now: false } => "stop",
             Self::Stop { now: true } => "stop-now",
             Self::SetNetwork(_) => "set-network",
+            Self::Extend(_) => "extend",
             Self::ApprovalAnswered { .. } => "approval-answered",
             Self::Attach { .. } => "attach",
             Self::Keys(_) => "keys",

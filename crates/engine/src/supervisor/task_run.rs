@@ -6,6 +6,7 @@
 mod agent;
 mod code;
 mod command;
+mod lease;
 mod output;
 mod result;
 mod spec;
@@ -30,11 +31,13 @@ use super::protocol::{FromSupervisor, Hello, ToSupervisor};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::launch::{self, Environment, LaunchSpec};
 use crate::logging;
-use crate::network::broker::NetworkUsage;
+use crate::network::broker::{LeaseWatch, NetworkUsage};
 use crate::scope::Scoped;
 use crate::store::{Run, durable};
 
 pub(crate) use agent::remove_agent_files;
+pub(crate) use lease::LEASE_REQUESTS;
+use lease::LeaseRequest;
 use output::OutputFile;
 pub use result::{TaskOutcome, TaskOutput, TaskResult};
 pub use spec::{AgentWork, INPUT_DIR, TaskRunSpec, TaskRunWorkspace, TaskWork};
@@ -87,6 +90,7 @@ struct TaskHost {
     stop: Stop,
     /// The reading end of the pipe that kills the box.
     stopped: OwnedFd,
+    lease: LeaseWatch,
 }
 
 /// Kills the box of a task.
@@ -141,9 +145,12 @@ impl TaskHost {
         let (stopped, pipe) = pipe.context("cannot create a pipe").kind(ErrorKind::CannotStart)?;
         let stop = Stop { is_requested: Arc::default(), pipe: Arc::new(pipe) };
         let dir = state.store().layout().run(spec.run);
-        let served = stop.clone();
+        let own = spec.rules.template.budget;
+        let request = LeaseRequest::new(state, &spec);
+        let lease = LeaseWatch::new(own, spec.lease, move || request.send());
+        let served = (stop.clone(), lease.clone());
         logging::spawn(move || serve(&socket, &served));
-        Ok(Self { spec, dir, stop, stopped })
+        Ok(Self { spec, dir, stop, stopped, lease })
     }
 
     fn run(self, state: &Scoped, worker: Option<OwnedFd>) -> Result<(), EngineError> {
@@ -249,26 +256,31 @@ impl TaskHost {
 }
 
 /// Serves the socket of a run until the host exits.
-fn serve(socket: &UnixListener, stop: &Stop) {
+fn serve(socket: &UnixListener, served: &(Stop, LeaseWatch)) {
     for client in socket.incoming().filter_map(Result::ok) {
         if !listener::is_own_user(&client) {
             tracing::warn!("connection of another user is refused");
             continue;
         }
-        let stop = stop.clone();
+        let served = served.clone();
         logging::spawn(move || {
-            serve_one(&client, &stop).ok(); // the client may have disconnected
+            serve_one(&client, &served).ok(); // the client may have disconnected
         });
     }
 }
 
 /// Carries out the requests of one client. A client that sends nothing waits for the end of the host.
-fn serve_one(client: &UnixStream, stop: &Stop) -> io::Result<()> {
+fn serve_one(client: &UnixStream, (stop, lease): &(Stop, LeaseWatch)) -> io::Result<()> {
     let Some(Hello { .. }) = receive_small::<Hello>(client)? else { return Ok(()) };
     while let Some(request) = receive_small::<ToSupervisor>(client)? {
         let response = if request.is_stop() {
             stop.request();
             FromSupervisor::Ok
+        } else if let ToSupervisor::Extend(budget) = request {
+            match lease.extend(budget) {
+                Ok(()) => FromSupervisor::Ok,
+                Err(message) => FromSupervisor::Failed { kind: ErrorKind::Broken, message },
+            }
         } else {
             let message = format!("a task does not support the request `{}`", request.name());
             FromSupervisor::Failed { kind: ErrorKind::Invalid, message }

@@ -141,7 +141,11 @@ fn commits_of_an_agent_become_a_reference_and_no_branch_of_the_user_moves() {
 fn instances_of_an_agent_task_work_at_the_same_time_in_clones_of_their_own() {
     let engine = engine();
     let repo = engine.lab.workspace();
-    define(&engine, "own", "cp /run/task/in/item.json item; touch count; ls | wc -l > count; cat > /dev/null");
+    define(
+        &engine,
+        "own",
+        "cp /run/task/in/item.json item; touch count; ls | wc -l > count; cat > /dev/null",
+    );
     let text = plan("for_each = { values = ['one', 'two'] }");
     let view = run(&engine, &text);
     assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");

@@ -47,6 +47,7 @@ fn of_argv(engine: &TestEngine, overrides: Value, argv: &[&str]) -> TaskRunSpec 
         inputs: None,
         stdin: None,
         max_output: MAX_OUTPUT,
+        lease: Default::default(),
     }
 }
 

@@ -202,7 +202,7 @@ fn rejected_gate_stops_its_dependents_and_nothing_else() {
     assert_eq!(view.outcome, Some(Outcome::Failed), "{view:#?}");
     let gate = task(&view, "gate");
     assert_eq!(gate.reason.as_deref(), Some("rejected: not on a Friday"));
-    assert_eq!(gate.by, Some(own_principal()));
+    assert_eq!(gate.by, Some(own_principal().to_string()));
     assert_eq!(task(&view, "publish").status, Status::Stopped);
     assert_eq!(task(&view, "other").status, Status::Done);
     assert_eq!(events(&engine, run, "approval.refused")[0]["fields"]["text"], "not on a Friday");

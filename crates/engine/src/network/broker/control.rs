@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use belljar_ledger::Digest;
-use belljar_model::net::{Policy, Rule, SecretDecl, SecretName};
+use belljar_model::net::{Budget, Policy, Rule, SecretDecl, SecretName};
 use rustix::event::EventfdFlags;
 
+use super::lease::LeaseWatch;
+use super::summary::NetworkUsage;
 use crate::approvals::requests::{BoxRequests, ClaimedAnswer};
 use crate::approvals::{DamagedFile, RequestId};
 
@@ -54,6 +56,8 @@ struct Shared {
 struct ControlState {
     /// The store of requests for approval; `None` if no person can answer them.
     requests: Option<BoxRequests>,
+    /// The lease that the usage of the box is reported to.
+    lease: Option<LeaseWatch>,
     /// The digest of each open request, by its number.
     open: BTreeMap<u64, Digest>,
     /// Commands that the recorder thread has not taken yet.
@@ -70,6 +74,7 @@ struct ControlState {
 pub(super) enum Command {
     Answer { number: u64, id: RequestId, claim: ClaimedAnswer },
     Change { number: u64, policy: Box<Policy> },
+    Budget { number: u64, budget: Budget },
 }
 
 impl BrokerControl {
@@ -94,6 +99,36 @@ impl BrokerControl {
             "the broker of the box did not confirm the new rules in time; they may still take effect",
         )
         .map_err(anyhow::Error::msg)
+    }
+
+    /// Replaces the budget of the box. Returns when the broker applies it.
+    pub(super) fn change_budget(&self, budget: Budget) -> Result<(), String> {
+        let mut state = self.state();
+        state.last_command += 1;
+        let number = state.last_command;
+        state.commands.push(Command::Budget { number, budget });
+        let late = "the broker of the box did not confirm the new budget in time";
+        self.wait_for_result(state, number, late)
+    }
+
+    pub(super) fn follow(&self, lease: LeaseWatch) {
+        self.state().lease = Some(lease);
+    }
+
+    /// Reports what the box has used so far to its lease.
+    pub(super) fn note_usage(&self, usage: &NetworkUsage) {
+        let lease = self.state().lease.clone();
+        if let Some(lease) = lease {
+            lease.note(usage);
+        }
+    }
+
+    /// Asks for a larger lease, because a request waits for it.
+    pub(super) fn lease_is_exhausted(&self) {
+        let lease = self.state().lease.clone();
+        if let Some(lease) = lease {
+            lease.ask();
+        }
     }
 
     /// Wakes the recorder thread and waits for the result of a command. `late` is the error of a timeout.

@@ -88,6 +88,7 @@ impl BrokerRecorder {
                 summary.add_denials(&batches);
                 summary.add_usage(&batches);
                 self.record(ledger, run, &batches, &mut summary);
+                self.control.note_usage(&summary.usage);
             }
             if let Some(renewed) = self.renewed.take() {
                 self.store_renewed(ledger, run, &renewed, &mut summary);
@@ -132,6 +133,7 @@ impl BrokerRecorder {
                     batches.push(batch);
                 }
                 Received::Changed(number) => self.control.finish_change(number, Ok(())),
+                Received::Exhausted => self.control.lease_is_exhausted(),
                 Received::Renewed(renewed) => {
                     self.renewed = Some(renewed);
                     break;
@@ -172,6 +174,7 @@ impl BrokerRecorder {
         match wire::decode(buffer.get(..length).unwrap_or_default()) {
             Ok(FromBroker::Events(batch)) => Received::Events(batch),
             Ok(FromBroker::Changed(number)) => Received::Changed(number),
+            Ok(FromBroker::Exhausted) => Received::Exhausted,
             Ok(FromBroker::Renewed(renewed)) => Received::Renewed(renewed),
             // A broker that sends invalid messages is treated as if it had exited.
             Err(_) => Received::Closed,
@@ -228,6 +231,13 @@ impl BrokerRecorder {
                     );
                     if let Err(why) = sent {
                         self.control.finish_change(number, Err(why));
+                    }
+                }
+                // The driver has recorded the lease.
+                Command::Budget { number, budget } => {
+                    if let Err(error) = self.send(&ToBroker::Budget { change: number, budget }) {
+                        let why = format!("cannot send the budget to the broker: {error}");
+                        self.control.finish(number, Err(why));
                     }
                 }
             }
@@ -434,6 +444,8 @@ enum Received {
     Events(EventBatch),
     /// The broker applies the rules of the command with this number.
     Changed(u64),
+    /// A request waits for a larger lease.
+    Exhausted,
     /// The broker encrypted a renewed secret.
     Renewed(Renewed),
     /// No message is available at present.

@@ -62,7 +62,7 @@ pub(super) struct Driver<'a> {
     listener: Option<UnixListener>,
     /// The owner of the account of the state directory.
     tenant: Owner,
-    accounts: Accounts,
+    pub(super) accounts: Accounts,
     pub(super) runs: BTreeMap<RunId, Live>,
     hosts: Vec<Waiting>,
     /// Stubs that run, by the time of their end.
@@ -217,7 +217,11 @@ impl<'a> Driver<'a> {
     }
 
     /// Gives an input to a run. Returns whether it gave facts, and whether an attempt was started.
-    fn give(&mut self, run: RunId, kind: InputKind) -> Result<(bool, bool), EngineError> {
+    pub(super) fn give(
+        &mut self,
+        run: RunId,
+        kind: InputKind,
+    ) -> Result<(bool, bool), EngineError> {
         let (now, random) = (self.now(), self.state.new_id()?.1);
         let Some(live) = self.runs.get_mut(&run) else { return Ok((false, false)) };
         let facts = live.give(now, random, kind);
@@ -327,8 +331,9 @@ impl<'a> Driver<'a> {
             // Attempts that can start are found in each round, and so is the time of the next timer.
             Command::Reserve(_) | Command::Wake(_) | Command::Settle(..) => {}
             Command::Notify(digest) => self.answers.asked.push((run, digest)),
-            // Only tasks that `submit` refuses have checks and leases that grow.
-            Command::Extend(..) | Command::Judge(_) => {}
+            Command::Extend(of, _) => self.extend(run, &of),
+            // Only tasks that `submit` refuses have checks.
+            Command::Judge(_) => {}
         }
     }
 
@@ -422,7 +427,7 @@ impl<'a> Driver<'a> {
                 self.inbox.extend(asked.input.map(|input| (*run, input)));
             }
         }
-        Ok(())
+        self.look_for_leases()
     }
 
     /// Continues a run: adopts its hosts, and reports the attempts whose hosts have ended.
@@ -436,6 +441,7 @@ impl<'a> Driver<'a> {
         self.find_updates(&live)?;
         let live = self.runs.entry(run).or_insert(live);
         live.repeat(commands);
+        let mut leases = Vec::new();
         for (of, box_run) in running {
             let Some(box_run) = box_run else {
                 self.stubs.insert((live.stub_end(&of), run, of));
@@ -445,6 +451,10 @@ impl<'a> Driver<'a> {
                 Some(adopted) => {
                     tracing::info!(%run, %box_run, "host is adopted");
                     let host = Host::Adopted(adopted);
+                    // An extension may be on record that the host did not get.
+                    if let Some((_, lease)) = live.progress.running().find(|(it, _)| *it == of) {
+                        leases.push((box_run, *lease));
+                    }
                     self.hosts.push(Waiting { run, of, box_run, host });
                 }
                 None => {
@@ -454,6 +464,7 @@ impl<'a> Driver<'a> {
             }
         }
         self.inbox.insert(0, (run, InputKind::Opened { epoch: self.epoch.number() }));
+        leases.iter().for_each(|(box_run, lease)| self.send_lease(*box_run, lease));
         Ok(())
     }
 

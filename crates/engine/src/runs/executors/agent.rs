@@ -122,7 +122,6 @@ impl Context<'_> {
             reference: reference(self.run, &instance),
             name: box_name(self.run, &instance)?,
             current_dir: self.base.clone(),
-            budget: lease.network(),
         };
         Ok(TaskRunSpec {
             run: box_run,
@@ -142,6 +141,7 @@ impl Context<'_> {
             inputs: Some(dir),
             stdin: Some("prompt".to_owned()),
             max_output: work.task.output.max.as_u64(),
+            lease: lease.network(),
         })
     }
 

@@ -107,6 +107,9 @@ impl TaskHost {
         launch.remarks = remarks;
         launch.sources = sources;
         launch.network = network.map(|network| network.open(state)).transpose()?;
+        if let Some(network) = &mut launch.network {
+            network.follow(self.lease.clone());
+        }
         launch.masks = masks;
         launch.files = files;
         launch.files.push(gitconfig(state.host(), Some(&identity)));
@@ -143,7 +146,7 @@ impl TaskHost {
         policy::refuse_own_program(state.host(), &template, Some(repo))?;
         let mut network = NetworkSpec::of(&template, &config, state.host())?;
         if let Some(network) = &mut network {
-            network.limit(work.budget);
+            network.limit(self.spec.lease);
         }
         let rules = Rules { template, sources, network, remarks: Vec::new() };
         let (masks, files, home) = (made.masks, made.files, made.home);

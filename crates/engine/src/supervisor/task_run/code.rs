@@ -113,6 +113,9 @@ impl TaskHost {
         let id: (RunId, u32) = (self.spec.run, state.new_id()?.1);
         let (mut launch, recorder) = program::launch_spec(state, of, id, Purpose::Task, worker)?;
         self.complete(&mut launch)?;
+        if let Some(network) = &mut launch.network {
+            network.follow(self.lease.clone());
+        }
         let name = if matches!(job, Job::Model(_)) { "model" } else { "code" };
         let command = vec![name.to_owned(), self.spec.task.clone()];
         launch.recorded_argv = Some(command.clone());

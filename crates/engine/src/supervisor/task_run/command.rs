@@ -115,6 +115,9 @@ impl TaskHost {
         let record = run.insert(record);
         (launch.sources, launch.remarks) = (sources, remarks);
         launch.network = network.map(|network| network.open(state)).transpose()?;
+        if let Some(network) = &mut launch.network {
+            network.follow(self.lease.clone());
+        }
         launch.masks = self.spec.masks.clone();
         launch.workspace = workspace;
         launch.output_dir = Some(self.dir.clone());

@@ -47,6 +47,9 @@ pub struct TaskRunSpec {
     pub stdin: Option<String>,
     /// The maximum size of the output in bytes. A larger output ends the attempt.
     pub max_output: u64,
+    /// The lease of the attempt for the network. The driver can extend it.
+    #[serde(default)]
+    pub lease: Budget,
 }
 
 /// The program of a task.
@@ -76,8 +79,6 @@ pub struct AgentWork {
     pub name: BoxName,
     /// The directory that relative paths of the template refer to.
     pub current_dir: PathBuf,
-    /// The limits of the lease that the broker enforces.
-    pub budget: Budget,
 }
 
 /// The directory of the user that a task sees as its workspace.

@@ -1,12 +1,14 @@
 //! Budgets of runs, tasks and secrets, which the broker enforces for each box.
 
 use belljar_engine::runs::budget::Unit;
-use belljar_engine::runs::machine::Outcome;
-use belljar_testkit::{Reply, Upstream};
+use belljar_engine::runs::host;
+use belljar_engine::runs::machine::{Outcome, Status};
+use belljar_engine::runs::view;
+use belljar_testkit::{Reply, Upstream, eventually};
 use serde_json::{Value, json};
 
 use super::{Lab, answer, stream};
-use crate::plan_code::{events, output, reason, run, task};
+use crate::plan_code::{events, finish, output, reason, run, task, try_submit};
 use crate::test_engine::TestEngine;
 
 /// Returns a plan with a budget and tasks that ask a model one after the other.
@@ -124,4 +126,51 @@ fn h16_command_that_exceeds_its_bytes_or_calls_is_over_budget_and_not_an_error()
     assert_eq!(output(&engine, &view, "a"), "fine\n");
     let leases: Vec<Value> = events(&engine, view.run, "task.started");
     assert!(leases[0]["fields"].to_string().contains("calls"), "{leases:?}");
+}
+
+/// A script that waits for a file in its inputs and then sends four requests.
+const FOUR: &str = "echo waiting >&2; until [ -e /run/task/in/go ]; do sleep 0.02; done; for i in 1 2 3 4; do curl -fsS -o /dev/null https://api.example.com/ || exit 7; done; echo fine";
+
+#[test]
+fn h16_lease_grows_only_after_the_extension_is_on_record_and_never_above_the_budget() {
+    let authority = belljar_testkit::Authority::new();
+    let upstream = Upstream::tls(&authority, &["api.example.com"], |_| Reply::new(200, "x"));
+    let engine = TestEngine::new();
+    let template = format!(
+        "[template.default]\nnet = 'restricted'\n[[template.default.allow]]\nhost = 'api.example.com'\nconnect = '{}'\n",
+        upstream.address()
+    );
+    engine.lab.configure_for(&authority, &template);
+    // Both tasks are ready, so each gets a part of the calls. The second one needs none and returns them.
+    let plan = |calls: usize| {
+        format!(
+            "[run]\nbudget = {{ calls = {calls} }}\n[task.many]\ndo = {{ command = ['bash', '-c', '{FOUR}'] }}\n[task.none]\ndo = {{ command = ['true'] }}"
+        )
+    };
+    for (calls, outcome) in [(4, Outcome::Succeeded), (3, Outcome::OverBudget)] {
+        let before = upstream.received().len();
+        let started = try_submit(&engine, &plan(calls)).unwrap();
+        let mut many = None;
+        eventually("one task waits and the other one is done", || {
+            let view = view::run(&engine.state, started).unwrap();
+            many = task(&view, "many").box_run;
+            let waits = many.is_some_and(|id| !host::tail(&engine.state, id, 1).is_empty());
+            waits && task(&view, "none").status == Status::Done
+        });
+        let many = many.unwrap();
+        let inputs = engine.lab.state().join(format!("plans/{started}/work/{many}"));
+        std::fs::write(inputs.join("go"), "").unwrap();
+        let view = finish(&engine, started);
+        assert_eq!(view.outcome, Some(outcome), "{view:#?}");
+        let sent = upstream.received().len() - before;
+        assert_eq!(sent, calls, "all of the budget is used and no more");
+        // The first request beyond the first lease follows the record of the extension.
+        let lease = events(&engine, started, "task.started")[0]["fields"].clone();
+        let leased = events(&engine, started, "budget.leased");
+        let mut decided = events(&engine, many, "request.decided");
+        decided.retain(|event| event["fields"]["verdict"] == "allow");
+        let first = calls / 2;
+        assert!(lease.to_string().contains(&format!("calls={first}")), "{lease}");
+        assert!(leased[0]["index"].as_u64() < decided[first]["index"].as_u64(), "{leased:?}");
+    }
 }
