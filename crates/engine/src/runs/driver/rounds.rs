@@ -391,8 +391,9 @@ impl<'a> Driver<'a> {
 
     /// Loads new runs and reads the requests to all runs.
     fn look_for_work(&mut self) -> Result<(), EngineError> {
-        let refreshed = self.reader.refresh().context("cannot read the ledger");
-        refreshed.kind(ErrorKind::Broken)?;
+        // Opened again, because another process can have replaced the log since the last look.
+        let reader = Reader::open_uncounted(&LedgerPaths::under(self.state.home()));
+        self.reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
         let unsettled = self.reader.unsettled(None).kind(ErrorKind::Broken)?;
         let layout = self.state.store().layout();
         for run in
