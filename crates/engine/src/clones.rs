@@ -27,6 +27,7 @@ pub use branch::{branch, default_branch};
 pub use changes::{FileChange, FileChangeKind};
 pub use clone::{CloneSpec, Cloned, clone};
 pub use source::{Source, find_source, identity};
+pub(crate) use source::{SourceOption, find_source_for};
 pub use update::{BranchUpdate, UpdateSize};
 pub use work::{Commit, DiffStat, DiffStyle, Work, diff, read_work, save_work, save_work_at, stat};
 

@@ -65,9 +65,31 @@ pub(super) enum Head {
 ///
 /// A repository in Belljar's state directory is refused, because a box can write to it.
 pub fn find_source(state: &Scoped, dir: &Path) -> Result<Source, EngineError> {
+    find_source_for(state, dir, SourceOption::Repo)
+}
+
+/// The option of the user that names a repository, for messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SourceOption {
+    /// The option `--repo` of a command.
+    Repo,
+    /// The key `repo` of a task.
+    TaskRepo,
+}
+
+/// Finds the git repository that contains `dir`, as [`find_source`] does.
+pub(crate) fn find_source_for(
+    state: &Scoped,
+    dir: &Path,
+    option: SourceOption,
+) -> Result<Source, EngineError> {
+    let (name, hint) = match option {
+        SourceOption::Repo => ("--repo", "run `git init`, or use `--workspace`"),
+        SourceOption::TaskRepo => ("`repo`", "run `git init` and commit its files"),
+    };
     let (_, dir) = belljar_box::open(dir).kind(ErrorKind::Invalid)?;
     if !dir.is_dir() {
-        return Err(invalid(format!("--repo: {} is not a directory", dir.display())));
+        return Err(invalid(format!("{name}: {} is not a directory", dir.display())));
     }
     let refuse_state = |path: &Path| match path.starts_with(state.home()) {
         true => Err(anyhow!("{} is part of Belljar's own state directory", path.display())),
@@ -81,17 +103,13 @@ pub fn find_source(state: &Scoped, dir: &Path) -> Result<Source, EngineError> {
     let find = || {
         refuse_state(&dir)?;
         let layout = RepoLayout::find(&dir, &refuse_state, &worktree_of)?;
-        let layout = layout.with_context(|| {
-            format!(
-                "{} is not in a git repository; run `git init`, or use `--workspace`",
-                dir.display()
-            )
-        })?;
+        let layout = layout
+            .with_context(|| format!("{} is not in a git repository; {hint}", dir.display()))?;
         refuse_state(layout.git_dir())?;
         refuse_state(layout.common())?;
         Ok(layout)
     };
-    let layout = find().map_err(|error: anyhow::Error| invalid(format!("--repo: {error:#}")))?;
+    let layout = find().map_err(|error: anyhow::Error| invalid(format!("{name}: {error:#}")))?;
     inspect(state, program, layout, &dir).kind(ErrorKind::Broken)
 }
 

@@ -299,7 +299,10 @@ impl Context<'_> {
     /// Returns the end of an attempt with an output of this content.
     fn end_with(&self, of: &TaskRef, stored: &TaskOutput, content: &[u8]) -> End {
         match self.selections(of, content) {
-            Ok(selections) => End::Done(output_of(stored, selections)),
+            Ok(selections) => {
+                let labels = self.own_labels(of);
+                End::Done(Output { labels, ..output_of(stored, selections) })
+            }
             Err(text) => failed(text),
         }
     }

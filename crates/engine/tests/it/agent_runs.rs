@@ -8,10 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use belljar_engine::error::ErrorKind;
-use belljar_engine::runs::driver;
 use belljar_engine::runs::host;
 use belljar_engine::runs::machine::Outcome;
 use belljar_engine::runs::view::RunView;
+use belljar_engine::runs::{control, driver};
 use belljar_model::RunId;
 use belljar_testkit::{
     Authority, Reply, Upstream, commit, eventually, git, git_command, write_file,
@@ -134,7 +134,8 @@ fn commits_of_an_agent_become_a_reference_and_no_branch_of_the_user_moves() {
     assert_eq!(git(&repo, &["status", "--porcelain"]), "?? issue.md");
     assert_eq!(leftovers(&engine), Vec::<PathBuf>::new());
     let ended = &events(&engine, view.run, "task.ended")[0];
-    assert!(ended["fields"]["labels"].to_string().contains("untrusted"), "{ended}");
+    let labels = ended["fields"]["labels"].to_string();
+    assert!(labels.contains("untrusted") && labels.contains("model"), "{ended}");
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn instances_of_an_agent_task_work_at_the_same_time_in_clones_of_their_own() {
     define(
         &engine,
         "own",
-        "cp /run/task/in/item.json item; touch count; ls | wc -l > count; cat > /dev/null",
+        "cp /run/task/in/item.json item; count=$(ls | wc -l); echo $count > count; cat > /dev/null",
     );
     let text = plan("for_each = { values = ['one', 'two'] }");
     let view = run(&engine, &text);
@@ -152,7 +153,7 @@ fn instances_of_an_agent_task_work_at_the_same_time_in_clones_of_their_own() {
     for (number, item) in ["\"one\"", "\"two\""].iter().enumerate() {
         let reference = format!("refs/belljar/{}/fix.{number}", view.run);
         assert_eq!(git(&repo, &["show", &format!("{reference}:item")]), *item);
-        assert_eq!(git(&repo, &["show", &format!("{reference}:count")]), "3");
+        assert_eq!(git(&repo, &["show", &format!("{reference}:count")]), "2");
         assert_eq!(made(&engine, &view, &format!("fix[{number}]"))["files"], 2);
     }
 }
@@ -254,7 +255,7 @@ fn submission_refuses_an_agent_that_cannot_run_and_a_repository_without_the_base
         ("agent = 'keyless'", "agent keyless has no credentials: none of the secrets openai"),
         ("agent = 'absent'", "cannot find the program `no-such-program` in your PATH"),
         ("agent = 'own', base = 'nowhere'", "has no branch, tag or commit \"nowhere\""),
-        ("agent = 'own', repo = '/'", "/ is not in a git repository"),
+        ("agent = 'own', repo = '/'", "`repo`: / is not in a git repository; run `git init`"),
     ] {
         let text = format!("[task.fix]\ndo = {{ {what}, prompt = 'x' }}");
         let error = try_submit(&engine, &text, None).unwrap_err();
@@ -278,6 +279,20 @@ fn start_waiting(engine: &TestEngine) -> (RunId, RunId) {
     define(engine, "own", &format!("{GO}; cat > prompt; {COMMIT}"));
     let run = start(engine, &plan(""));
     (run, wait_for_program(engine, run, "fix"))
+}
+
+#[test]
+fn cancelled_agent_is_killed_and_its_commits_are_not_taken() {
+    let engine = engine();
+    define(&engine, "own", &format!("{COMMIT}; {GO}"));
+    let run = start(&engine, &plan(""));
+    let box_run = wait_for_program(&engine, run, "fix");
+    control::cancel(&engine.state, run, None).unwrap();
+    let view = finish(&engine, run);
+    assert_eq!(view.outcome, Some(Outcome::Cancelled), "{view:#?}");
+    assert!(!host::is_running(&engine.state, box_run));
+    assert_eq!(references(&engine).len(), 1);
+    assert_eq!(leftovers(&engine), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tasks of agents: what is fixed when a plan is submitted, the prompt, and the commit to start from.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use belljar_model::agent::AgentName;
 use belljar_model::boxes::BoxName;
-use belljar_model::plan::{Base, CheckedPlan, Executor, Task, TaskId, Text};
+use belljar_model::plan::{Base, CheckedPlan, Executor, Label, Task, TaskId, Text};
 use belljar_model::{RunId, Template};
 use serde_json::Value as Json;
 
 use super::Context;
 use crate::agents::{self, TaskAgent};
-use crate::clones;
+use crate::clones::{self, SourceOption};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::runs::budget::Limits;
 use crate::runs::host::{
@@ -27,6 +27,8 @@ use crate::supervisor::spec::Rules;
 
 /// The maximum length of the name of a box in bytes.
 const MAX_NAME: usize = 63;
+/// The label of a text that a model wrote.
+const MODEL_LABEL: &str = "model";
 /// The revision of a plan that names the commit that is checked out.
 const HEAD: &str = "HEAD";
 
@@ -76,7 +78,7 @@ fn description_name(agent: &AgentName) -> String {
 
 /// Fails if a repository or the revision that a task starts from does not exist.
 fn check_repository(state: &Scoped, repo: &Path, base: &Base) -> Result<(), EngineError> {
-    let source = clones::find_source(state, repo)?;
+    let source = clones::find_source_for(state, repo, SourceOption::TaskRepo)?;
     match base {
         Base::Revision(name) if name != HEAD && !source.has_revision(name) => {
             let repo = source.path().display();
@@ -164,6 +166,13 @@ impl Context<'_> {
     fn is_agent(&self, task: &TaskId) -> bool {
         let task = self.plan.task(task);
         task.is_some_and(|task| matches!(task.executor, Executor::Agent { .. }))
+    }
+
+    /// Returns the labels of an output in addition to those of the inputs: a model wrote what an agent made.
+    pub(super) fn own_labels(&self, of: &TaskRef) -> BTreeSet<Label> {
+        let executor = self.plan.task(&of.task).map(|task| &task.executor);
+        let has_model = matches!(executor, Some(Executor::Agent { .. } | Executor::Model { .. }));
+        has_model.then(|| MODEL_LABEL.parse().ok()).flatten().into_iter().collect()
     }
 
     /// Returns the output of an instance as text, if it is the recorded one.

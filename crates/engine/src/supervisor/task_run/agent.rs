@@ -25,7 +25,7 @@ use super::spec::AgentWork;
 use super::{OutputFile, OutputLog, ProgramEnd, TaskHost, TaskOutcome, files, null, open_stdin};
 use crate::agents::HomeFile;
 use crate::box_store;
-use crate::clones::{self, CloneSpec, Cloned, Source, Work};
+use crate::clones::{self, CloneSpec, Cloned, Source, SourceOption, Work};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams};
 use crate::network::NetworkSpec;
@@ -80,7 +80,7 @@ impl TaskHost {
         work: &AgentWork,
         run: &mut Option<Run>,
     ) -> Result<Started, EngineError> {
-        let source = clones::find_source(state, &work.repo)?;
+        let source = clones::find_source_for(state, &work.repo, SourceOption::TaskRepo)?;
         let owner = fs::metadata(source.path()).map(|meta| (meta.uid(), meta.gid()));
         let owner = owner.context("cannot read the owner of the repository");
         let owner = Some(owner.kind(ErrorKind::CannotStart)?);
