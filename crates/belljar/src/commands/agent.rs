@@ -127,9 +127,8 @@ fn details(source: &AgentSource, status: &AgentStatus) -> String {
     if let Some(login) = &status.login {
         add("login", format!("found in {}", login.display()));
     }
-    match &agent.task {
-        Some(task) => add("task", task.argv.join(" ")),
-        None => add("task", "plans cannot use this agent: its file has no `[task]`".to_owned()),
+    if let Some(task) = &agent.task {
+        add("task", task.argv.join(" "));
     }
     agent.env.iter().for_each(|variable| add("env", variable.to_string()));
     if let Some(settings) = &agent.settings {
