@@ -57,6 +57,13 @@ pub fn open_workspace(state: &Scoped, requested: &Path) -> Result<Workspace, Eng
     Ok(Workspace { place, path, layers: None, scratch: false })
 }
 
+/// Opens a directory that Belljar wrote for one box, in its own state.
+pub fn open_checkout(dir: &Path) -> Result<Workspace, EngineError> {
+    let opened = belljar_box::open(dir).context("cannot open the files of the commit");
+    let (place, path) = opened.kind(ErrorKind::CannotStart)?;
+    Ok(Workspace { place, path, layers: None, scratch: false })
+}
+
 /// Refuses a box that could write to the `belljar` program file.
 ///
 /// Such a box could replace the program that isolates the next box.

@@ -14,6 +14,7 @@
 //! driver folds their facts, adopts the hosts that run, takes the results of hosts that ended, and judges
 //! lost attempts by the ledger.
 
+mod checks;
 mod gates;
 mod leases;
 mod live;

@@ -1,6 +1,7 @@
 //! Translates tasks to the work of hosts, and the results of hosts to ends of attempts.
 
 mod agent;
+pub(super) mod checks;
 mod code;
 mod model;
 
@@ -90,6 +91,7 @@ impl Context<'_> {
                 }
             }
         }
+        inputs.reason = self.reasons.get(of).cloned();
         inputs.item = match of.item {
             Some(item) => Some(self.item(task, item)?),
             None => None,
@@ -254,6 +256,10 @@ impl Context<'_> {
 
     /// Describes a failure, with the last lines of the program.
     fn reason(&self, outcome: &TaskOutcome, box_run: RunId) -> String {
+        self.reason_with(outcome, box_run, REASON_LINES)
+    }
+
+    fn reason_with(&self, outcome: &TaskOutcome, box_run: RunId, lines: usize) -> String {
         let what = match outcome {
             TaskOutcome::Exited { status } => format!("exit status {status}"),
             TaskOutcome::Signaled { signal } => format!("killed by signal {signal}"),
@@ -269,7 +275,7 @@ impl Context<'_> {
             | TaskOutcome::CannotStart { error }
             | TaskOutcome::Failed { error } => error.clone(),
         };
-        let lines = host::tail(self.state, box_run, REASON_LINES);
+        let lines = host::tail(self.state, box_run, lines);
         if lines.is_empty() { what } else { format!("{what}: {}", lines.join("\n")) }
     }
 

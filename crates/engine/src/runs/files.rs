@@ -6,6 +6,7 @@
 //!                in/<input>         the inputs of the plan, copied once
 //!                text/<task>        the program or the prompt of a task, if it is a file
 //!                schema/<task>      the schema of the output of a task
+//!                check/<task>.<n>   the schema of check number n of a task
 //!                fixed/<name>       descriptions of tiers and agents, as they were at the submission
 //!                out/<task>[.<n>]   the output of a task; `.json` beside it is its commitment
 //!                work/<box run>/    the inputs of a running attempt
@@ -15,6 +16,7 @@
 //! `plan.accepted` has the digest of the manifest, and `task.ended` has the commitment of the output. The
 //! outputs of stubs are part of the plan; see [`stubs`].
 
+mod schemas;
 mod texts;
 
 use std::collections::BTreeMap;
@@ -106,7 +108,7 @@ impl RunFiles {
             .map_err(|error| durable::with_disk_full_hint(error, &self.dir))
             .with_context(|| format!("cannot create {}", self.dir.display()))
             .kind(ErrorKind::Broken)?;
-        let mut files = BTreeMap::new();
+        let mut files = self.copy_schemas(plan, base)?;
         let mut rest = MAX_INPUTS;
         for (name, input) in plan.inputs() {
             let copied = self.copy_input(name, &input.content, base, rest)?;
@@ -401,6 +403,16 @@ impl RunFiles {
     /// Returns the directory of the inputs of an attempt. The host creates it.
     pub(crate) fn work(&self, box_run: RunId) -> PathBuf {
         self.dir.join("work").join(box_run.to_string())
+    }
+
+    /// Returns the directory with the inputs of all running attempts.
+    pub(crate) fn work_dir(&self) -> PathBuf {
+        self.dir.join("work")
+    }
+
+    /// Returns the directory with the files of a branch for the check in a box.
+    pub(crate) fn checkout(&self, box_run: RunId) -> PathBuf {
+        self.dir.join("work").join(format!("{box_run}-files"))
     }
 
     /// Returns the directory of the requests to the driver.

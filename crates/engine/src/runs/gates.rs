@@ -26,6 +26,9 @@ use crate::record::reading::read;
 use crate::scope::Scoped;
 use crate::supervisor::OfNamedBoxes;
 
+/// A gate has one attempt, which has no earlier reason.
+static NO_REASONS: BTreeMap<TaskRef, String> = BTreeMap::new();
+
 /// The number of bytes of an input that a question shows.
 const PREVIEW: usize = 2_000;
 
@@ -133,9 +136,6 @@ impl Loaded {
         }
     }
 }
-
-/// A gate has no earlier attempt that failed.
-static NO_REASONS: BTreeMap<TaskRef, String> = BTreeMap::new();
 
 /// The output of a task that made a branch.
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_ledger::{Actor, Body, Digest, Draft, LedgerPaths, Reader, ReaderError, RunCreated};
-use belljar_model::plan::{CheckedPlan, Executor, Task};
+use belljar_model::plan::{Check, CheckedPlan, Executor, Task};
 use belljar_model::{Mode, Net, Purpose, RunId};
 
 use super::driver;
@@ -201,8 +201,17 @@ pub fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
             }
             Executor::Approval { .. } => {}
         }
-        if !task.checks.is_empty() {
-            return refuse(task, "`check`");
+        for check in &task.checks {
+            match check {
+                Check::Model { .. } => return refuse(task, "a check by a model"),
+                _ if matches!(task.executor, Executor::Approval { .. }) => {
+                    return refuse(task, "a check of an approval");
+                }
+                Check::Command(_) if !task.has_box() => {
+                    return refuse(task, "a check by a command of a task without a box");
+                }
+                Check::Command(_) | Check::Schema(_) => {}
+            }
         }
     }
     Ok(())

@@ -212,7 +212,8 @@ fn task_reads_its_inputs_and_cannot_change_them() {
         InputFile { name: name.to_owned(), content, labels: vec!["untrusted".to_owned()] }
     };
     let prompt = Some("Do it.".to_owned());
-    let mut inputs = TaskInputs { files: vec![input("triage", "T")], prompt, item: None };
+    let mut inputs =
+        TaskInputs { files: vec![input("triage", "T")], prompt, ..TaskInputs::default() };
     let script = "cat; cd /run/task/in; cat triage prompt; ls; cat manifest.json | tr -d ' \n'
         for f in triage new; do { echo x > $f; } 2> /dev/null && echo $f written; done
         rm -f triage 2> /dev/null && echo removed; true";

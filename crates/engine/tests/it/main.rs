@@ -18,6 +18,8 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod plan_checks;
+#[cfg(test)]
 mod plan_code;
 #[cfg(test)]
 mod plan_gates;

@@ -40,10 +40,10 @@ pub(super) struct Live {
     sequence: u64,
     /// The box and the start of each attempt that runs.
     started: BTreeMap<Try, (Option<RunId>, Moment)>,
+    /// Why the last attempt of an instance failed or was rejected, for the next attempt.
+    reasons: BTreeMap<TaskRef, String>,
     /// The gates of the run, and their files.
     pub(super) gates: LiveGates,
-    /// Why the last attempt of an instance failed or was rejected.
-    reasons: BTreeMap<TaskRef, String>,
     /// The accounts of the limited secrets that the box of a task has.
     secrets: BTreeMap<TaskId, Vec<Owner>>,
     /// Facts that are not recorded yet.
@@ -78,8 +78,8 @@ impl Live {
             created,
             sequence,
             started: BTreeMap::new(),
-            gates: LiveGates::default(),
             reasons: BTreeMap::new(),
+            gates: LiveGates::default(),
             secrets: BTreeMap::new(),
             facts: Vec::new(),
             commands: Vec::new(),
@@ -213,15 +213,17 @@ impl Live {
 
     fn note(&mut self, fact: &Fact) {
         self.gates.note(fact);
-        if let FactKind::TaskStarted { of, box_run, .. } = &fact.kind {
-            self.started.insert(of.clone(), (*box_run, fact.at));
-        }
         if let FactKind::TaskEnded { of, end: Ended::Failed { reason, text }, .. } = &fact.kind {
             self.reasons.insert(of.instance(), format!("{}: {text}", reason.name()));
         }
-        if let FactKind::TaskJudged { of, verdict: Verdict::Rejected { text, .. }, .. } = &fact.kind
+        if let FactKind::TaskJudged { of, verdict: Verdict::Rejected { check, text }, .. } =
+            &fact.kind
         {
-            self.reasons.insert(of.instance(), text.clone());
+            let text = format!("rejected by check {check}: {text}");
+            self.reasons.insert(of.instance(), text);
+        }
+        if let FactKind::TaskStarted { of, box_run, .. } = &fact.kind {
+            self.started.insert(of.clone(), (*box_run, fact.at));
         }
         if let FactKind::TaskEnded { of, .. } | FactKind::TaskLost { of, .. } = &fact.kind {
             self.started.remove(of);

@@ -31,6 +31,8 @@ use crate::supervisor;
 
 /// The number of boxes at the same time in one state directory.
 const MAX_BOXES: u64 = 4;
+/// The pause before a check that could not continue is tried again, in milliseconds.
+const RETRY_MILLIS: u64 = 1_000;
 /// The maximum number of events in one append. The texts of facts are short, so that an append stays below
 /// its limit of 16 MiB.
 const MAX_BATCH: usize = 2048;
@@ -64,13 +66,15 @@ pub(super) struct Driver<'a> {
     tenant: Owner,
     pub(super) accounts: Accounts,
     pub(super) runs: BTreeMap<RunId, Live>,
-    hosts: Vec<Waiting>,
+    pub(super) hosts: Vec<Waiting>,
+    /// Attempts whose checks could not continue, for example because of a full disk.
+    pub(super) retries: Vec<(RunId, Try)>,
     /// Stubs that run, by the time of their end.
     stubs: BTreeSet<(Moment, RunId, Try)>,
     /// Inputs that are not decided yet.
-    inbox: Vec<(RunId, InputKind)>,
+    pub(super) inbox: Vec<(RunId, InputKind)>,
     /// Box runs whose results are on record after the next append.
-    taken: Vec<(RunId, RunId)>,
+    pub(super) taken: Vec<(RunId, RunId)>,
     /// Runs that cannot be loaded. They are reported once.
     damaged: BTreeSet<RunId>,
     /// Answers to gates, as the driver carries them out.
@@ -78,14 +82,16 @@ pub(super) struct Driver<'a> {
 }
 
 /// An attempt whose host runs.
-struct Waiting {
-    run: RunId,
-    of: Try,
-    box_run: RunId,
-    host: Host,
+pub(super) struct Waiting {
+    pub(super) run: RunId,
+    pub(super) of: Try,
+    pub(super) box_run: RunId,
+    pub(super) host: Host,
+    /// Whether the host runs a check of the attempt's output.
+    pub(super) is_check: bool,
 }
 
-enum Host {
+pub(super) enum Host {
     Started(Hosted),
     Adopted(Adopted),
 }
@@ -132,6 +138,7 @@ impl<'a> Driver<'a> {
             accounts,
             runs: BTreeMap::new(),
             hosts: Vec::new(),
+            retries: Vec::new(),
             stubs: BTreeSet::new(),
             inbox: Vec::new(),
             taken: Vec::new(),
@@ -181,6 +188,9 @@ impl<'a> Driver<'a> {
     /// Decides all inputs, records the facts of all runs, and carries out the commands.
     fn round(&mut self) -> Result<(), Stop> {
         self.finish_updates()?;
+        for (run, of) in std::mem::take(&mut self.retries) {
+            self.judge(run, of);
+        }
         for (run, kind) in std::mem::take(&mut self.inbox) {
             self.give(run, kind)?;
         }
@@ -196,8 +206,9 @@ impl<'a> Driver<'a> {
         self.record()?;
         for (run, box_run) in std::mem::take(&mut self.taken) {
             host::release(self.state, box_run);
-            let work = RunFiles::of(self.state.store().layout(), run).work(box_run);
-            fs::remove_dir_all(work).ok(); // it only uses space
+            let files = RunFiles::of(self.state.store().layout(), run);
+            fs::remove_dir_all(files.work(box_run)).ok(); // it only uses space
+            fs::remove_dir_all(files.checkout(box_run)).ok(); // usually there is none
         }
         let mut commands = Vec::new();
         for live in self.runs.values_mut() {
@@ -331,9 +342,8 @@ impl<'a> Driver<'a> {
             // Attempts that can start are found in each round, and so is the time of the next timer.
             Command::Reserve(_) | Command::Wake(_) | Command::Settle(..) => {}
             Command::Notify(digest) => self.answers.asked.push((run, digest)),
+            Command::Judge(of) => self.judge(run, of),
             Command::Extend(of, _) => self.extend(run, &of),
-            // Only tasks that `submit` refuses have checks.
-            Command::Judge(_) => {}
         }
     }
 
@@ -348,7 +358,13 @@ impl<'a> Driver<'a> {
         let spec = live.context(self.state).spec(&of, box_run, &lease);
         match spec.and_then(|spec| executors::start(self.state, spec)) {
             Ok(hosted) => {
-                self.hosts.push(Waiting { run, of, box_run, host: Host::Started(hosted) });
+                self.hosts.push(Waiting {
+                    run,
+                    of,
+                    box_run,
+                    host: Host::Started(hosted),
+                    is_check: false,
+                });
             }
             Err(error) => {
                 let end =
@@ -361,6 +377,10 @@ impl<'a> Driver<'a> {
 
     fn kill(&mut self, run: RunId, of: Try) {
         let Some(live) = self.runs.get(&run) else { return };
+        if live.progress.judging().any(|(judged, _)| judged == of) {
+            self.cancel_checks(run, of);
+            return;
+        }
         match live.box_of(&of) {
             Some(box_run) => {
                 if let Err(error) = host::kill(self.state, box_run) {
@@ -456,7 +476,7 @@ impl<'a> Driver<'a> {
                     if let Some((_, lease)) = live.progress.running().find(|(it, _)| *it == of) {
                         leases.push((box_run, *lease));
                     }
-                    self.hosts.push(Waiting { run, of, box_run, host });
+                    self.hosts.push(Waiting { run, of, box_run, host, is_check: false });
                 }
                 None => {
                     self.inbox.push((run, live.context(self.state).ended(&of, box_run)?));
@@ -489,8 +509,12 @@ impl<'a> Driver<'a> {
         let mut ready = ended.into_iter();
         let is_ended = |_: &mut Waiting| ready.next().unwrap_or(false);
         let ended: Vec<Waiting> = self.hosts.extract_if(.., is_ended).collect();
-        for Waiting { run, of, box_run, host } in ended {
+        for Waiting { run, of, box_run, host, is_check } in ended {
             host.wait();
+            if is_check {
+                self.check_ended(run, of);
+                continue;
+            }
             if let Some(live) = self.runs.get(&run) {
                 self.inbox.push((run, live.context(self.state).ended(&of, box_run)?));
             }
@@ -511,7 +535,8 @@ impl<'a> Driver<'a> {
         let now = self.now();
         let stub = self.stubs.first().map(|(end, ..)| *end);
         let wakes = self.runs.values().filter_map(|live| live.progress.next_wake(now));
-        let next = wakes.chain(stub).min();
+        let retry = (!self.retries.is_empty()).then(|| now.after(RETRY_MILLIS));
+        let next = wakes.chain(stub).chain(retry).min();
         let next = next.map(|next| Duration::from_millis(next.0.saturating_sub(now.0)));
         Timespec::try_from(next.into_iter().chain(self.rows.timeout()).min()?).ok()
     }

@@ -267,7 +267,7 @@ mod tests {
         let plain = complete_prompt("Fix it.\n\n", &TaskInputs::default(), &[], None);
         assert_eq!(plain, "Fix it.\n");
         let files = vec![input("triage", &[]), input("input.issue", &["untrusted", "model"])];
-        let inputs = TaskInputs { files, prompt: None, item: Some("1".to_owned()) };
+        let inputs = TaskInputs { files, item: Some("1".to_owned()), ..TaskInputs::default() };
         let done = ["all tests pass".to_owned()];
         let prompt = complete_prompt("Fix it.", &inputs, &done, Some("exit: 1\nfailed"));
         assert_eq!(

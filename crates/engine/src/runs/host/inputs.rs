@@ -4,6 +4,7 @@
 //! <dir>/NAME           one file per input
 //!       prompt         the text of the task, if it has one
 //!       item.json      the item of a task with `for_each`
+//!       reason.txt     why the last attempt was not accepted
 //!       manifest.json  the names, sizes and labels of all inputs
 //! ```
 
@@ -33,10 +34,12 @@ pub struct TaskInputs {
     pub prompt: Option<String>,
     /// The JSON text of the item.
     pub item: Option<String>,
+    /// Why the last attempt failed or was rejected. It joins the prompt of this attempt.
+    pub reason: Option<String>,
 }
 
 /// Names that belong to Belljar.
-const OWN: [&str; 3] = ["manifest.json", "prompt", "item.json"];
+const OWN: [&str; 4] = ["manifest.json", "prompt", "item.json", "reason.txt"];
 
 impl TaskInputs {
     /// Creates the directory of the inputs. Returns the name of the file for standard input: the single
@@ -65,10 +68,14 @@ impl TaskInputs {
         let mut manifest = serde_json::Map::new();
         manifest.insert("version".to_owned(), json!(1));
         manifest.insert("inputs".to_owned(), entries.into());
-        let own = [("prompt", "prompt", &self.prompt), ("item", "item.json", &self.item)];
+        let own = [
+            ("prompt", "prompt", self.prompt.clone()),
+            ("item", "item.json", self.item.clone()),
+            ("reason", "reason.txt", self.reason.clone()),
+        ];
         for (key, name, text) in own {
             if let Some(text) = text {
-                create(name, text)?;
+                create(name, &text)?;
                 manifest.insert(key.to_owned(), json!(name));
             }
         }
@@ -116,7 +123,12 @@ mod tests {
         let one = TaskInputs { files: vec![input(dir.path(), "a", "A")], ..TaskInputs::default() };
         assert_eq!(one.write(&dir.path().join("one")).unwrap(), "a");
         let files = vec![input(dir.path(), "a", "A"), input(dir.path(), "fix[0]", "BB")];
-        let two = TaskInputs { files, prompt: Some("do".to_owned()), item: Some("1".to_owned()) };
+        let two = TaskInputs {
+            files,
+            prompt: Some("do".to_owned()),
+            item: Some("1".to_owned()),
+            ..TaskInputs::default()
+        };
         let at = dir.path().join("two");
         assert_eq!(two.write(&at).unwrap(), "manifest.json");
         let manifest: serde_json::Value =

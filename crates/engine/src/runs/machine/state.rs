@@ -309,6 +309,12 @@ impl RunState {
         Some(self.at(self.instance(&of.task, of.item)?).tier)
     }
 
+    /// Returns the output of an instance that is being checked.
+    pub fn judged_output(&self, of: &TaskRef) -> Option<&Output> {
+        let state = &self.at(self.instance(&of.task, of.item)?).state;
+        if let State::Judging(output) = state { Some(output) } else { None }
+    }
+
     /// Returns the attempts whose hosts run, or ran before a crash, with their leases.
     pub fn running(&self) -> impl Iterator<Item = (Try, &Limits)> {
         self.running

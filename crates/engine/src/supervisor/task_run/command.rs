@@ -8,7 +8,7 @@ use belljar_model::{Mode, Purpose, Reason};
 
 use super::OutputLog;
 use super::output::OutputFile;
-use super::{ProgramEnd, TaskHost, TaskOutcome, null, open_stdin};
+use super::{ProgramEnd, TaskHost, TaskOutcome, TaskRunWorkspace, null, open_stdin};
 use crate::changes;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams};
@@ -106,7 +106,14 @@ impl TaskHost {
             LaunchSpec::new((self.spec.run, state.new_id()?.1), Purpose::Task, template, argv);
         launch.template.mode = self.spec.workspace.mode();
         let path = self.spec.workspace.path();
-        let workspace = path.map(|path| policy::open_workspace(state, path)).transpose()?;
+        let workspace = match &self.spec.workspace {
+            TaskRunWorkspace::Checkout(path) => Some(policy::open_checkout(path)?),
+            TaskRunWorkspace::None
+            | TaskRunWorkspace::ReadOnly(_)
+            | TaskRunWorkspace::Overlay(_) => {
+                path.map(|path| policy::open_workspace(state, path)).transpose()?
+            }
+        };
         launch.at =
             workspace.as_ref().map(launch::workspace_at).transpose().kind(ErrorKind::Broken)?;
         self.complete(&mut launch)?;

@@ -89,12 +89,22 @@ pub enum TaskRunWorkspace {
     ReadOnly(PathBuf),
     /// The task can change files; the changes are held back for review.
     Overlay(PathBuf),
+    /// The files of a commit, which Belljar wrote for this box. The task can change them for itself.
+    Checkout(PathBuf),
 }
 
 impl TaskRunWorkspace {
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::None => None,
+            Self::ReadOnly(path) | Self::Overlay(path) | Self::Checkout(path) => Some(path),
+        }
+    }
+
+    /// Returns the directory of the user, whose settings restrict the box.
+    pub(crate) fn user_path(&self) -> Option<&Path> {
+        match self {
+            Self::None | Self::Checkout(_) => None,
             Self::ReadOnly(path) | Self::Overlay(path) => Some(path),
         }
     }
@@ -103,7 +113,7 @@ impl TaskRunWorkspace {
     pub(crate) const fn mode(&self) -> Mode {
         match self {
             Self::None | Self::ReadOnly(_) => Mode::ReadOnly,
-            Self::Overlay(_) => Mode::Overlay,
+            Self::Overlay(_) | Self::Checkout(_) => Mode::Overlay,
         }
     }
 }
