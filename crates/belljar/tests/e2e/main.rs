@@ -31,6 +31,8 @@ mod concurrent_reviews;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod gates;
+#[cfg(test)]
 mod guides;
 #[cfg(test)]
 mod ledger;
