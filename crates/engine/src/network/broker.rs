@@ -60,6 +60,8 @@ pub struct Broker {
     socket: OwnedFd,
     /// Whether the broker was asked to exit, so that its exit raises no alarm.
     stopping: Arc<AtomicBool>,
+    /// Whether this process killed the broker, because it did not exit in time.
+    is_forced: Arc<AtomicBool>,
     control: BrokerControl,
     renewals: Option<Arc<Renewals>>,
     clock: Clock,
@@ -117,7 +119,15 @@ impl Broker {
         let control =
             BrokerControl::new(&policy).context("cannot create the control of the broker")?;
         let renewals = sealed.map(|sealed| Arc::clone(&sealed.renewals));
-        let broker = Self { process, socket, stopping: Arc::default(), control, renewals, clock };
+        let broker = Self {
+            process,
+            socket,
+            stopping: Arc::default(),
+            is_forced: Arc::default(),
+            control,
+            renewals,
+            clock,
+        };
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
         let files = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
         let secrets = files.map(|(name, _)| name.clone()).collect();
@@ -174,8 +184,10 @@ impl Broker {
         let socket =
             self.socket.try_clone().context("cannot duplicate the socket of the broker")?;
         let renewals = self.renewals.clone();
+        let process = self.process.pidfd.try_clone().context("cannot duplicate a descriptor")?;
         Ok(BrokerRecorder::new(
             socket,
+            (process, Arc::clone(&self.is_forced)),
             Arc::clone(&self.stopping),
             self.control.clone(),
             renewals,
@@ -207,13 +219,15 @@ impl Broker {
         while !self.has_exited(deadline.saturating_duration_since(Instant::now())) {
             if Instant::now() >= deadline {
                 tracing::warn!(pid = self.process.pid, "broker did not exit in time and is killed");
+                self.is_forced.store(true, Ordering::Release);
                 rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it has exited
                 return;
             }
         }
     }
 
-    /// Returns whether the broker has closed its socket, which the kernel does first when it is killed.
+    /// Returns whether the broker has closed its socket. The kernel may close the connections of the box
+    /// first when it is killed; the recorder then finds the signal that ended it.
     fn is_gone(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let ready = rustix::event::poll(&mut polled, Some(&timespec(Duration::ZERO)));

@@ -22,9 +22,10 @@ mod rounds;
 mod rows;
 
 use std::fs::{DirBuilder, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ pub const ROLE: &str = "belljar-driver";
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum time that a client waits until the driver has carried out an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time that a client waits until the driver notices it.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two attempts to connect to a driver that is about to start.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 /// The pause after a failure that may be temporary, such as a full disk.
@@ -56,8 +59,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Wakes the driver of the state directory, and starts one if none is running.
 pub fn wake(state: &Scoped) -> Result<(), EngineError> {
-    let plans = state.store().layout().plans();
-    if supervisor::connect_socket(&plans).is_ok() {
+    if is_answered(&state.store().layout().plans()) {
         return Ok(());
     }
     spawn(state).context("cannot start the driver of runs").map_err(|error| {
@@ -85,6 +87,24 @@ pub(super) fn wake_until(state: &Scoped, is_done: &dyn Fn() -> bool) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Wakes the driver that listens in a directory. Returns `false` if there is none, or if it dies first.
+///
+/// A connection alone is no proof: the kernel also accepts connections for a driver that was killed, as long
+/// as a child that it was about to start has a copy of its socket. A driver closes each connection, and the
+/// kernel resets the connections that nobody took.
+fn is_answered(plans: &Path) -> bool {
+    let Ok(mut connection) = supervisor::connect_socket(plans) else { return false };
+    connection.set_read_timeout(Some(NOTICE_TIMEOUT)).ok(); // without it, the function only waits longer
+    loop {
+        match connection.read(&mut [0]) {
+            Ok(_) => return true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The driver is busy.
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
 }
 
 /// Starts a driver that goes on after this process exits.
@@ -120,7 +140,7 @@ pub fn run(state: &Scoped) -> Result<(), EngineError> {
             break acquired;
         }
         // The other driver looks for new runs when it is woken.
-        if supervisor::connect_socket(&state.store().layout().plans()).is_ok() {
+        if is_answered(&state.store().layout().plans()) {
             return Ok(());
         }
         if Instant::now() > deadline {

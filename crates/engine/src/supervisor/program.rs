@@ -141,6 +141,8 @@ pub(super) struct EndedProgram {
     pub(super) usage: NetworkUsage,
     /// Whether the result was larger than the limit of the task.
     pub(super) is_too_large: bool,
+    /// Whether the broker ended before the program.
+    pub(super) is_broker_gone: bool,
 }
 
 /// Records a task, runs it in a prepared box and waits until its program ends.
@@ -191,6 +193,7 @@ pub(super) fn run(
     reader.finish();
     let summary = ended.network_summary.take().unwrap_or_default();
     let (usage, is_too_large) = (summary.usage, reader.is_result_too_large());
+    let is_broker_gone = summary.broker_gone;
     let mut ending = ending(&ended.finished, &mut reader, summary);
     if excess > 0 {
         let excess = excess.div_ceil(1 << 20);
@@ -204,7 +207,7 @@ pub(super) fn run(
         ending.notes.push(note);
         [None, None]
     });
-    Ok(EndedProgram { ended, ending, outputs, usage, is_too_large })
+    Ok(EndedProgram { ended, ending, outputs, usage, is_too_large, is_broker_gone })
 }
 
 /// The pipes of a running box: one for the worker's input, and one that kills the box.

@@ -138,6 +138,16 @@ impl ProgramEnd {
     }
 }
 
+/// Returns the outcome of a program. If its broker ended before it, the program had no network from then on,
+/// so its end says nothing: the ledger decides whether the attempt is repeated.
+fn outcome_with_broker(outcome: TaskOutcome, is_broker_gone: bool) -> TaskOutcome {
+    if is_broker_gone && outcome != TaskOutcome::Killed {
+        let error = "the broker of the box ended before the program".to_owned();
+        return TaskOutcome::Failed { error };
+    }
+    outcome
+}
+
 impl TaskHost {
     /// Prepares the host and starts to serve the socket of the run.
     fn new(state: &Scoped, spec: TaskRunSpec, socket: UnixListener) -> Result<Self, EngineError> {

@@ -22,7 +22,11 @@ mod plan_checks;
 #[cfg(test)]
 mod plan_code;
 #[cfg(test)]
+mod plan_faults;
+#[cfg(test)]
 mod plan_gates;
+#[cfg(test)]
+mod plan_kills;
 #[cfg(test)]
 mod plan_model;
 #[cfg(test)]

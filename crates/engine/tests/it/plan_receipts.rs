@@ -105,6 +105,42 @@ fn receipt_of_a_plan_proves_its_boxes_requests_and_outputs() {
 }
 
 #[test]
+fn receipts_of_plans_that_ran_at_the_same_time_have_only_their_own_events() {
+    let engine = TestEngine::new();
+    let (config, _) = engine.state.load_config(None).unwrap();
+    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
+    let start = |name: &str| {
+        let text = format!("[task.{name}]\ndo = {{ command = [\"echo\", \"{name}\"] }}\n");
+        let plan = plans::check(&text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
+        submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap()
+    };
+    let runs = [("one", start("one")), ("two", start("two"))];
+    for (_, run) in runs {
+        eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
+    }
+    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
+    let events = engine.events();
+    let position = |run: RunId, kind: &str| {
+        let run = run.to_string();
+        events.iter().position(|event| event["run"] == run.as_str() && event["kind"] == kind)
+    };
+    let (first, second) = (runs[0].1, runs[1].1);
+    assert!(
+        position(second, "plan.accepted") < position(first, "plan.ended"),
+        "control: the plans ran at the same time"
+    );
+    for (name, run) in runs {
+        let verified = verify(&engine, &receipt_of(&engine, run, Disclose::Nothing)).unwrap();
+        let tasks: Vec<String> = verified.tasks().into_iter().map(|task| task.name).collect();
+        assert_eq!(tasks, [name]);
+        let boxes: Vec<RunId> = verified.boxes().iter().map(|(run, _)| *run).collect();
+        assert_eq!(boxes.len(), 1);
+        let is_own = |run_of_event: RunId| run_of_event == run || boxes.contains(&run_of_event);
+        assert!(verified.events().all(|event| event.run.is_some_and(is_own)));
+    }
+}
+
+#[test]
 fn receipt_of_a_single_run_keeps_its_format() {
     let engine = TestEngine::new();
     let run = engine.run(json!({}), "true").result.run;

@@ -35,6 +35,8 @@ use crate::record::LedgerHandle;
 #[derive(Debug)]
 pub struct BrokerRecorder {
     socket: OwnedFd,
+    /// The process of the broker, and whether this process killed it.
+    process: (OwnedFd, Arc<AtomicBool>),
     /// Whether the broker was asked to exit.
     stopping: Arc<AtomicBool>,
     control: BrokerControl,
@@ -57,6 +59,7 @@ const MAX_BATCHES: usize = 64;
 impl BrokerRecorder {
     pub(super) const fn new(
         socket: OwnedFd,
+        process: (OwnedFd, Arc<AtomicBool>),
         stopping: Arc<AtomicBool>,
         control: BrokerControl,
         renewals: Option<Arc<Renewals>>,
@@ -64,6 +67,7 @@ impl BrokerRecorder {
     ) -> Self {
         Self {
             socket,
+            process,
             stopping,
             control,
             questions: BTreeMap::new(),
@@ -98,7 +102,7 @@ impl BrokerRecorder {
         for number in std::mem::take(&mut self.waiting) {
             self.close_file(run, number, ApprovalOutcome::Gone);
         }
-        if !self.stopping.load(Ordering::Acquire) {
+        if !self.stopping.load(Ordering::Acquire) || self.was_killed() {
             summary.broker_gone = true;
             let detail = "it ended before its box, which has no network from here on".to_owned();
             let alarm = AlarmRaised { alarm: "broker-gone".to_owned(), detail };
@@ -106,6 +110,25 @@ impl BrokerRecorder {
             summary.unrecorded = summary.unrecorded.or(ledger.record(draft).err());
         }
         summary
+    }
+
+    /// Waits until the broker has exited. Returns whether a signal ended it that this process did not send.
+    ///
+    /// A killed broker can close the connections of its box first. If the program then ends at once, the
+    /// broker seems to exit because it was asked to.
+    fn was_killed(&self) -> bool {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        let (process, is_forced) = &self.process;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = loop {
+            match waitid(WaitId::PidFd(process.as_fd()), options) {
+                Err(rustix::io::Errno::INTR) => {}
+                status => break status,
+            }
+        };
+        let is_killed =
+            status.is_ok_and(|status| status.is_some_and(|it| it.killed() || it.dumped()));
+        is_killed && !is_forced.load(Ordering::Acquire)
     }
 
     /// Waits for an event of the broker or a command. Returns whether there is a command.

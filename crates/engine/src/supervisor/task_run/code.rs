@@ -12,7 +12,7 @@ use belljar_wire::{Job, ModelAnswer, ModelFailureKind, ProgramError, ProgramResu
 
 use super::OutputLog;
 use super::output::OutputFile;
-use super::{ProgramEnd, TaskHost, TaskOutcome};
+use super::{ProgramEnd, TaskHost, TaskOutcome, outcome_with_broker};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch;
 use crate::logging;
@@ -45,7 +45,8 @@ impl TaskHost {
                 return self.fail(state, run.as_mut(), &error);
             }
         };
-        let EndedProgram { mut ended, ending, outputs, usage, is_too_large } = program;
+        let EndedProgram { mut ended, ending, outputs, usage, is_too_large, is_broker_gone } =
+            program;
         let mut result = ended.result(None);
         let outcome = match ending.done {
             _ if is_too_large => {
@@ -77,6 +78,7 @@ impl TaskHost {
                 }
             }
         };
+        let outcome = outcome_with_broker(outcome, is_broker_gone);
         let output = (outcome != TaskOutcome::TooLarge).then_some(output);
         if output.is_none() {
             fs::remove_file(self.dir.join(super::files::OUTPUT)).ok(); // it is empty

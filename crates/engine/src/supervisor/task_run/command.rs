@@ -8,7 +8,9 @@ use belljar_model::{Mode, Purpose, Reason};
 
 use super::OutputLog;
 use super::output::OutputFile;
-use super::{ProgramEnd, TaskHost, TaskOutcome, TaskRunWorkspace, null, open_stdin};
+use super::{
+    ProgramEnd, TaskHost, TaskOutcome, TaskRunWorkspace, null, open_stdin, outcome_with_broker,
+};
 use crate::changes;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams};
@@ -83,6 +85,8 @@ impl TaskHost {
         }
         let summary = ended.network_summary.as_ref();
         let usage = summary.map(|summary| summary.usage).unwrap_or_default();
+        let is_broker_gone = summary.is_some_and(|summary| summary.broker_gone);
+        let outcome = outcome_with_broker(outcome, is_broker_gone);
         let (wall_micros, changed_files) = (result.wall_micros, changed);
         let output = Some(output);
         let stored = self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files });
