@@ -53,7 +53,7 @@ fn task_of_a_plan_reads_its_manifest_or_its_only_input_and_not_the_input_of_the_
 fn input_above_the_limit_of_arguments_reaches_a_task_by_file_and_standard_input() {
     let engine = TestEngine::new();
     // Linux limits one argument to 128 KiB.
-    engine.lab.write("large", &"x".repeat(300_000));
+    engine.lab.write("large", "x".repeat(300_000));
     let text = r#"
         [run]
         input.large = { file = "large" }

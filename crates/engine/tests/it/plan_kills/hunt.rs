@@ -157,7 +157,7 @@ impl<'a> Hunt<'a> {
         self.kill_starting();
         self.attend_programs();
         while let Some(held) = self.upstream.next() {
-            self.attend_request(held);
+            self.attend_request(&held);
         }
         self.continue_waiting();
         let lost: BTreeSet<RunId> = self.lost.iter().map(|(run, _)| *run).collect();
@@ -265,13 +265,13 @@ impl<'a> Hunt<'a> {
             .iter()
             .filter_map(|(id, attempt)| match attempt.fate {
                 Fate::Killed(Window::Started, target) => Some((*id, target)),
-                _ => None,
+                Fate::Continues | Fate::Killed(..) => None,
             })
             .collect();
         for (id, target) in due {
             let pid = match target {
                 Target::Driver => self.driver(),
-                _ => self.host(id),
+                Target::Host | Target::Broker | Target::Program => self.host(id),
             };
             let is_late = self.boxes[&id].is_created || self.boxes[&id].is_over;
             let Some(pid) = pid.filter(|_| !is_late) else {
@@ -311,7 +311,7 @@ impl<'a> Hunt<'a> {
                     continue;
                 }
                 Fate::Killed(window, target) if window != Window::Started => (window, target),
-                _ => continue,
+                Fate::Continues | Fate::Killed(..) => continue,
             };
             if !host::tail(&self.engine.state, id, 9).contains(&"waiting".to_owned()) {
                 continue;
@@ -370,7 +370,7 @@ impl<'a> Hunt<'a> {
     }
 
     /// Kills a process between the decision about a request and its answer, or lets the request continue.
-    fn attend_request(&mut self, held: Held) {
+    fn attend_request(&mut self, held: &Held) {
         self.follow();
         let (run, task) = held.key.split_once('/').unwrap();
         let (plan, task): (RunId, usize) = (run.parse().unwrap(), task[1..].parse().unwrap());
@@ -401,7 +401,7 @@ impl<'a> Hunt<'a> {
         let pid = match target {
             Target::Driver => self.driver(),
             Target::Broker => self.host(id).and_then(|host| child_of(host, b"belljar-broker")),
-            _ => self.host(id),
+            Target::Host | Target::Program => self.host(id),
         };
         let Some(pid) = pid else { return self.upstream.release(held.number) };
         if target == Target::Driver {
@@ -506,7 +506,12 @@ fn child_of(host: i32, command: &[u8]) -> Option<i32> {
 fn text<'e>(entry: &'e Entry, field: &str) -> Option<&'e str> {
     match entry.fields.get(field)? {
         Value::Text(text) => Some(text),
-        _ => None,
+        Value::Bytes(_)
+        | Value::Number(_)
+        | Value::Truth(_)
+        | Value::List(_)
+        | Value::Hash(_)
+        | Value::Body(_) => None,
     }
 }
 
