@@ -22,7 +22,10 @@ use belljar_model::{Identity, Mode, Purpose, RepoAt, display};
 use serde_json::json;
 
 use super::spec::AgentWork;
-use super::{OutputFile, OutputLog, ProgramEnd, TaskHost, TaskOutcome, files, null, open_stdin};
+use super::{
+    OutputFile, OutputLog, ProgramEnd, TaskHost, TaskOutcome, files, null, open_stdin,
+    outcome_with_broker,
+};
 use crate::agents::HomeFile;
 use crate::box_store;
 use crate::clones::{self, CloneSpec, Cloned, Source, SourceOption, Work};
@@ -213,6 +216,8 @@ impl TaskHost {
             *error = format!("{error}: {cause}");
         }
         let summary = ended.network_summary.as_ref();
+        let is_broker_gone = summary.is_some_and(|summary| summary.broker_gone);
+        outcome = outcome_with_broker(outcome, is_broker_gone);
         if let (TaskOutcome::Exited { status: 1.. }, Some(error)) =
             (&outcome, summary.and_then(unavailable))
         {
