@@ -139,7 +139,10 @@ fn h11_kills_of_all_processes_repeat_no_effect_and_change_no_result() {
             for (number, task) in
                 view.tasks.iter().enumerate().filter(|(_, task)| task.lost.is_some())
             {
-                assert_eq!(plan.tasks[number].kind, Kind::Write, "{task:?}\n{counts}");
+                // A killed driver also loses attempts of other tasks. A person decides after three.
+                let is_lost_often = task.attempt > 3;
+                let may_have_effect = plan.tasks[number].kind == Kind::Write;
+                assert!(may_have_effect || is_lost_often, "{task:?}\n{counts}");
             }
         } else {
             assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}\n{counts}");
