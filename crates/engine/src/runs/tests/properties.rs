@@ -341,3 +341,10 @@ fn name_of(fact: &Fact) -> &'static str {
         FactKind::PlanEnded { .. } => "ended",
     }
 }
+
+#[test]
+fn p9_cancelled_task_stops_its_dependents_if_nothing_else_runs() {
+    let trace = simulate(all(1_496_598_211_592_469_040, 3));
+    assert_eq!(violations(&trace, "P9"), Vec::<String>::new());
+    assert_eq!(trace.state.phase(), Phase::Ended);
+}

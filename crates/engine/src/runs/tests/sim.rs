@@ -311,6 +311,10 @@ impl Driver {
             self.disturb(world)?;
             self.sync(world)?;
             if !self.next_event(world)? {
+                // Something may follow from the disturbance, such as the end of dependents.
+                if !self.give(world, InputKind::Time)?.is_empty() || self.reserve_all(world)? {
+                    continue;
+                }
                 let waits = self.state.phase() == Phase::Attention;
                 if !waits && self.state.outcome().is_none() {
                     world
