@@ -17,7 +17,7 @@
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts,
 //! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, [`receipt`]
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
-//! and takes the answers of people. [`store`] derives tables of runs from the ledger, and [`rows`] lists
+//! and takes the answers of people. `store` derives tables of runs from the ledger, and [`rows`] lists
 //! runs from them.
 
 pub mod budget;
