@@ -1,8 +1,8 @@
 //! Asks a language model one question, inside the box.
 //!
-//! The key is a placeholder from the environment; the broker replaces it. [`request`] writes requests,
-//! [`answer`] reads the events of an answer, and [`retry`] decides about further tries: all three are
-//! pure. [`client`] does the I/O. The text of a try that failed is discarded.
+//! The key is a placeholder from the environment; the broker replaces it. `request` writes requests,
+//! `answer` reads the events of an answer, and `retry` decides about further tries: all three are
+//! pure. `client` does the I/O. The text of a try that failed is discarded.
 //!
 //! **Not here:** tools, and turns other than one repair of JSON.
 
