@@ -14,7 +14,7 @@
 //! ```
 //! All files except those in `work/` are on disk before the fact that names them is recorded. The fact
 //! `plan.accepted` has the digest of the manifest, and `task.ended` has the commitment of the output. The
-//! outputs of stubs are part of the plan; see [`stubs`].
+//! outputs of stubs are part of the plan; see `stubs`.
 
 mod schemas;
 mod texts;
