@@ -27,7 +27,8 @@ impl<'a> HiddenInput<'a> {
         let saved = rustix::termios::tcgetattr(terminal)?;
         let mut modes = saved.clone();
         modes.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON);
-        modes.local_modes.insert(LocalModes::ISIG);
+        // Without `NOFLSH`, Ctrl-C discards typed keys that `poll` has reported, and the read would block.
+        modes.local_modes.insert(LocalModes::ISIG | LocalModes::NOFLSH);
         modes.input_modes.insert(InputModes::ICRNL);
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
