@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = EngineConfig { home, config_file: None, host };
     let engine = Engine::open(config, clock, Arc::new(Silent))?.of(&local_caller())?;
 
-    let program = Argv::new(["sh", "-c", "echo hello > /workspace/greeting"])?;
+    let program = Argv::new(["sh", "-c", "echo hello > /workspace/greeting.txt"])?;
     let on = BoxSpec { workspace: WorkspaceSpec::Directory(project.clone()), ..BoxSpec::default() };
     let spec = RunSpec { version: SpecVersion::default(), name: None, on, program, terminal: None };
     let options = RunOptions { current_dir: project.clone() };
@@ -43,12 +43,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let streams = Streams { input, output, error, filter: &mut |_, _, _| (), stop: None };
     let end = run::start(&engine, &spec, &options)?.supervise(&engine, streams, || ())?;
     assert_eq!((end.result.exit, end.result.changed_files), (Some(0), Some(1)));
-    assert!(!project.join("greeting").exists(), "changes must wait for review");
+    assert!(!project.join("greeting.txt").exists(), "changes must wait for review");
 
     let run = review::find(&engine, &project, Some(&end.result.run.to_string()))?;
     let (ledger, rules) = (record::open(&engine)?, Permissions::default());
     changes::apply_harmless(&engine, &run, &ledger, &rules)?;
-    assert_eq!(std::fs::read_to_string(project.join("greeting"))?, "hello\n");
+    assert_eq!(std::fs::read_to_string(project.join("greeting.txt"))?, "hello\n");
 
     let report = verify(&LedgerPaths::under(engine.home()), VerifyOptions::default())?;
     assert!(report.is_sound(), "{report:?}");
