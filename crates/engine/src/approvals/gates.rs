@@ -396,7 +396,8 @@ impl Approvals<'_> {
         Ok(())
     }
 
-    /// Returns a gate with its state. Stores the outcome of a gate that the ledger shows as closed.
+    /// Returns a gate and whether it is open. If the ledger shows that the gate was answered, its file is
+    /// updated.
     #[expect(clippy::type_complexity, reason = "the parts of one approval")]
     fn gate(
         &self,

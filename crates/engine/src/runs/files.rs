@@ -62,7 +62,7 @@ struct Manifest {
     format: u32,
     /// The directory that relative paths of the plan refer to.
     base: PathBuf,
-    /// The files by their names in the directory of the run.
+    /// The commitment to each file, by the path of the file in the directory of the run.
     files: BTreeMap<String, TaskOutput>,
 }
 

@@ -1,4 +1,4 @@
-//! The driver's part of checks: an output flows on only after all checks of its task passed.
+//! Carries out the checks of outputs. Dependents get an output only after all checks of its task passed.
 //!
 //! A check by a schema runs in the driver. A check by a command runs in a box of its own, without network
 //! and without writable mounts, so it cannot have an effect and can always be repeated. Its host outlives

@@ -130,7 +130,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Completes the answers of [`Self::find_updates`], before the time decides about their gates.
+    /// Carries out the answers that [`Self::find_updates`] found. It runs before deadlines are checked, so that a
+    /// recorded answer wins over a deadline that passed in the meantime.
     pub(super) fn finish_updates(&mut self) -> Result<(), Stop> {
         for (run, digest, intent) in std::mem::take(&mut self.answers.updates) {
             let Some(live) = self.runs.get(&run) else { continue };

@@ -507,7 +507,7 @@ impl RunState {
         (self.at(ix).attempt.saturating_add(1) == of.attempt).then_some(ix)
     }
 
-    /// Returns the last attempt of an instance.
+    /// Returns the newest attempt of an instance: the one that runs, or the one that ended last.
     pub(super) fn current(&self, ix: InstanceIx) -> Try {
         let Instance { task, item, attempt, .. } = self.at(ix);
         Try { task: self.graph[*task].id.clone(), item: *item, attempt: *attempt }
