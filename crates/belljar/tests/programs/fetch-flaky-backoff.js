@@ -1,4 +1,4 @@
-// expect: {"good":{"attempts":3,"ok":true},"bad":503}
+// expect: {"good":{"ok":true,"attempts":3},"bad":503}
 const retryable = new Set([429, 500, 502, 503, 504]);
 async function request(url, { retries = 4, baseMs = 1 } = {}) {
   for (let i = 0; ; i++) {

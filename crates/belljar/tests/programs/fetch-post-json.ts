@@ -1,4 +1,4 @@
-// expect: {"id":101,"name":"Lamp","price":19.95}
+// expect: {"name":"Lamp","price":19.95,"id":101}
 // stdout: 201 true /products/101
 const created = await fetch("https://api.shop.test/products", {
   method: "POST",

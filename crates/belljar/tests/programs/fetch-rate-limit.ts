@@ -1,4 +1,4 @@
-// expect: {"attempts":3,"ok":true}
+// expect: {"ok":true,"attempts":3}
 // stderr: 429 received, waiting 0s (attempt 1)
 // stderr: 429 received, waiting 0s (attempt 2)
 async function fetchWithRetry(url: string, max = 5): Promise<Response> {
