@@ -1,10 +1,11 @@
-//! Kills of the driver, of hosts, of brokers and of programs while random plans run.
+//! Kills of the driver, of hosts, of brokers, of workers and of programs while random plans run.
 
 mod hunt;
 mod plans;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use belljar_model::RunId;
 use belljar_testkit::{eventually, wall_clock};
 use serde_json::Value;
 
-use self::hunt::{Hunt, Target};
+use self::hunt::Hunt;
 use self::plans::{Kind, PlannedRun, PlannedTask, Random};
 use self::upstream::HeldUpstream;
 use crate::test_engine::TestEngine;
@@ -90,6 +91,16 @@ fn check_deadline(engine: &TestEngine, hunt: &Hunt<'_>, until: Instant, seed: u6
     }
 }
 
+/// Lists the kills and the outcomes.
+fn counts(hunt: &Hunt<'_>, plans: usize, seed: u64) -> String {
+    let mut text = format!("seed {seed}: {plans} random plans\n");
+    for (name, count, minimum) in hunt.counts() {
+        writeln!(text, "  {name:<40} {count:>4} (minimum {minimum})").unwrap();
+    }
+    writeln!(text, "  {:?}", hunt.kills).unwrap();
+    text
+}
+
 #[test]
 fn h11_kills_of_all_processes_repeat_no_effect_and_change_no_result() {
     let time = wall_clock().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -113,17 +124,9 @@ fn h11_kills_of_all_processes_repeat_no_effect_and_change_no_result() {
         hunt.step();
         check_deadline(&engine, &hunt, until, seed);
     }
-    let counts = format!(
-        "seed {seed}: {} plans, kills {:?}, {} adopted, {} repeated, {} need attention",
-        planned.len(),
-        hunt.kills,
-        hunt.adopted(),
-        hunt.repeated,
-        hunt.lost.len()
-    );
-    assert!(hunt.is_complete(), "{counts}");
-    for target in [Target::Driver, Target::Host, Target::Broker, Target::Program] {
-        assert!(hunt.kills.keys().any(|(_, of)| *of == target), "{target:?}: {counts}");
+    let counts = counts(&hunt, planned.len(), seed);
+    for (name, count, minimum) in hunt.counts() {
+        assert!(count >= minimum, "{name}: {count}, minimum {minimum}\n{counts}");
     }
 
     let effects = upstream.effects();
@@ -164,7 +167,7 @@ fn h11_kills_of_all_processes_repeat_no_effect_and_change_no_result() {
     );
     let report = report.unwrap();
     assert!(report.is_sound(), "{:#?}\n{counts}", report.findings);
-    std::io::Write::write_all(&mut std::io::stdout(), (counts + "\n").as_bytes()).unwrap();
+    std::io::Write::write_all(&mut std::io::stdout(), counts.as_bytes()).unwrap();
 }
 
 /// Decides that the lost tasks failed, so that their runs end and the driver exits.
@@ -193,10 +196,14 @@ struct AfterKill {
 }
 
 /// Runs a plan with one task, and kills a process of its first attempt while its request waits.
-fn kill_once(kind: Kind, on_crash: &str, kill: fn(&TestEngine, RunId)) -> AfterKill {
+fn kill_once(
+    (kind, is_code): (Kind, bool),
+    on_crash: &str,
+    kill: fn(&TestEngine, RunId),
+) -> AfterKill {
     let (engine, upstream) = (TestEngine::new(), HeldUpstream::start());
     engine.lab.configure(&upstream.template());
-    let plan = PlannedRun { tasks: vec![PlannedTask { kind, inputs: Vec::new() }] };
+    let plan = PlannedRun { tasks: vec![PlannedTask { kind, is_code, inputs: Vec::new() }] };
     let run = start(&engine, &plan.text(on_crash));
     let mut held = None;
     eventually("the request arrives", || {
@@ -230,10 +237,10 @@ fn kill_once(kind: Kind, on_crash: &str, kill: fn(&TestEngine, RunId)) -> AfterK
 #[test]
 fn h11_lost_effect_waits_for_a_person_and_is_repeated_only_if_the_plan_says_rerun() {
     let waited = AfterKill { effects: 1, needs_attention: true, outcome: Outcome::Failed };
-    assert_eq!(kill_once(Kind::Write, "evidence", hunt::kill_host), waited);
-    assert_eq!(kill_once(Kind::Write, "ask", hunt::kill_host), waited);
+    assert_eq!(kill_once((Kind::Write, false), "evidence", hunt::kill_host), waited);
+    assert_eq!(kill_once((Kind::Write, false), "ask", hunt::kill_host), waited);
     let twice = AfterKill { effects: 2, needs_attention: false, outcome: Outcome::Succeeded };
-    let control = kill_once(Kind::Write, "rerun", hunt::kill_host);
+    let control = kill_once((Kind::Write, false), "rerun", hunt::kill_host);
     assert_eq!(control, twice, "control: the effect happens twice");
 }
 
@@ -241,10 +248,23 @@ fn h11_lost_effect_waits_for_a_person_and_is_repeated_only_if_the_plan_says_reru
 fn h11_task_whose_broker_was_killed_is_lost_and_not_retried() {
     // The plan allows three attempts, and the program fails without its network.
     let waited = AfterKill { effects: 1, needs_attention: true, outcome: Outcome::Failed };
-    assert_eq!(kill_once(Kind::Write, "evidence", hunt::kill_broker), waited);
+    assert_eq!(kill_once((Kind::Write, false), "evidence", hunt::kill_broker), waited);
     let repeated = AfterKill { effects: 0, needs_attention: false, outcome: Outcome::Succeeded };
-    let control = kill_once(Kind::Read, "evidence", hunt::kill_broker);
+    let control = kill_once((Kind::Read, false), "evidence", hunt::kill_broker);
     assert_eq!(control, repeated, "control: a request that only reads is repeated");
+}
+
+#[test]
+fn h11_code_task_whose_worker_was_killed_is_lost_and_not_retried() {
+    // The plan allows three attempts. A script cannot kill its worker.
+    let waited = AfterKill { effects: 1, needs_attention: true, outcome: Outcome::Failed };
+    assert_eq!(kill_once((Kind::Write, true), "evidence", hunt::kill_worker), waited);
+    let repeated = AfterKill { effects: 0, needs_attention: false, outcome: Outcome::Succeeded };
+    let control = kill_once((Kind::Read, true), "evidence", hunt::kill_worker);
+    assert_eq!(control, repeated, "control: a request that only reads is repeated");
+    let twice = AfterKill { effects: 2, needs_attention: false, outcome: Outcome::Succeeded };
+    let control = kill_once((Kind::Write, true), "rerun", hunt::kill_worker);
+    assert_eq!(control, twice, "control: the effect happens twice");
 }
 
 #[test]
@@ -255,5 +275,6 @@ fn random_plans_have_all_kinds_of_tasks_and_dependents() {
     for kind in [Kind::Pure, Kind::Read, Kind::Write] {
         assert!(tasks().filter(|task| task.kind == kind).count() > 10, "{kind:?}");
     }
+    assert!(tasks().filter(|task| task.is_code && task.kind == Kind::Write).count() > 10);
     assert!(plans.iter().any(|plan| plan.has_dependents(0)));
 }

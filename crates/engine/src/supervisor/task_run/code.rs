@@ -68,15 +68,7 @@ impl TaskHost {
                     }
                 }
             },
-            None => {
-                let outcome = TaskOutcome::of(result.reason, result.exit, result.signal);
-                if let TaskOutcome::Exited { status } = outcome {
-                    let error = format!("the worker exited with status {status} without a result");
-                    TaskOutcome::Failed { error }
-                } else {
-                    outcome
-                }
-            }
+            None => without_result(TaskOutcome::of(result.reason, result.exit, result.signal)),
         };
         let outcome = outcome_with_broker(outcome, is_broker_gone);
         let output = (outcome != TaskOutcome::TooLarge).then_some(output);
@@ -146,6 +138,20 @@ impl TaskHost {
         is_done.recv_timeout(Duration::from_secs(5)).ok(); // the log is complete after that
         Ok((program?, output))
     }
+}
+
+/// Returns the outcome of a worker that ended without a result. `process.exit` in a script has a result, and
+/// a script cannot kill its worker. So such an end says nothing about the script, and the ledger decides
+/// whether the attempt is repeated.
+fn without_result(outcome: TaskOutcome) -> TaskOutcome {
+    let end = if let TaskOutcome::Exited { status } = outcome {
+        format!("exited with status {status}")
+    } else if let TaskOutcome::Signaled { signal } = outcome {
+        format!("was killed by signal {signal}")
+    } else {
+        return outcome;
+    };
+    TaskOutcome::Failed { error: format!("the worker {end} without a result") }
 }
 
 /// Writes the output of the script to the log, and refuses its calls of tools.

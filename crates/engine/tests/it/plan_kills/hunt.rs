@@ -37,7 +37,15 @@ pub(super) enum Target {
     Driver,
     Host,
     Broker,
+    /// The worker of a `code` task.
+    Worker,
+    /// The program of a command.
     Program,
+}
+
+impl Target {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Driver, Self::Host, Self::Broker, Self::Worker, Self::Program];
 }
 
 /// What happens to an attempt of a task.
@@ -92,6 +100,15 @@ pub(super) struct Hunt<'a> {
 const WANTED: usize = 22;
 /// The number of kills of each other sort that the test aims at.
 const WANTED_RUNNING: usize = 5;
+/// The minimum number of kills in each window.
+pub(super) const MIN_KILLS: usize = 20;
+/// The minimum number of kills of each process.
+pub(super) const MIN_KILLS_OF: usize = 3;
+/// The minimum number of attempts of each outcome after a kill.
+pub(super) const MIN_OUTCOME: usize = 11;
+
+/// The command line of the worker.
+const WORKER: &[u8] = b"belljar-worker\0";
 
 impl<'a> Hunt<'a> {
     pub(super) fn new(engine: &'a TestEngine, upstream: &'a HeldUpstream, seed: u64) -> Self {
@@ -127,6 +144,11 @@ impl<'a> Hunt<'a> {
         self.kills.iter().filter(|((of, _), _)| *of == window).map(|(_, count)| count).sum()
     }
 
+    /// Returns the number of kills of a process, in all windows.
+    pub(super) fn kills_of(&self, target: Target) -> usize {
+        self.kills.iter().filter(|((_, of), _)| *of == target).map(|(_, count)| count).sum()
+    }
+
     /// Returns the number of adopted hosts whose results were used.
     pub(super) fn adopted(&self) -> usize {
         self.adopted.intersection(&self.done).count()
@@ -141,14 +163,30 @@ impl<'a> Hunt<'a> {
         open.collect()
     }
 
+    /// Returns the number of kills and outcomes, and the minimum of each, in the words of the issue.
+    pub(super) fn counts(&self) -> Vec<(String, usize, usize)> {
+        let windows = [
+            ("killed from started to run.created", Window::Started),
+            ("killed from request decided to answered", Window::Request),
+            ("killed from ended to dependents started", Window::Ended),
+        ];
+        let windows =
+            windows.map(|(name, window)| (name.to_owned(), self.kills_in(window), MIN_KILLS));
+        let targets = Target::ALL.map(|target| {
+            (format!("{target:?} killed").to_lowercase(), self.kills_of(target), MIN_KILLS_OF)
+        });
+        let outcomes = [
+            ("adopted", self.adopted()),
+            ("run again", self.repeated),
+            ("waits for attention", self.lost.len()),
+        ];
+        let outcomes = outcomes.map(|(name, count)| (name.to_owned(), count, MIN_OUTCOME));
+        windows.into_iter().chain(targets).chain(outcomes).collect()
+    }
+
     /// Returns whether enough kills of every sort happened.
     pub(super) fn is_complete(&self) -> bool {
-        [Window::Started, Window::Request, Window::Ended]
-            .into_iter()
-            .all(|window| self.kills_in(window) >= 20)
-            && self.adopted() > 10
-            && self.repeated > 10
-            && self.lost.len() > 10
+        self.counts().into_iter().all(|(_, count, minimum)| count >= minimum)
     }
 
     /// Follows the ledger and the requests, and kills what is due.
@@ -271,7 +309,7 @@ impl<'a> Hunt<'a> {
         for (id, target) in due {
             let pid = match target {
                 Target::Driver => self.driver(),
-                Target::Host | Target::Broker | Target::Program => self.host(id),
+                Target::Host | Target::Broker | Target::Worker | Target::Program => self.host(id),
             };
             let is_late = self.boxes[&id].is_created || self.boxes[&id].is_over;
             let Some(pid) = pid.filter(|_| !is_late) else {
@@ -380,8 +418,10 @@ impl<'a> Hunt<'a> {
         let (id, attempt) = found.map(|(id, attempt)| (*id, attempt)).unwrap();
         let is_wanted = self.kills_in(Window::Request) < WANTED
             || self.kills_in(Window::Ended) < WANTED
-            || self.lost.len() < 11
-            || self.adopted.len() < 12;
+            || self.lost.len() < MIN_OUTCOME
+            || self.adopted.len() <= MIN_OUTCOME
+            || self.kills_of(Target::Broker) < WANTED_RUNNING
+            || self.kills_of(Target::Worker) < WANTED_RUNNING;
         let is_wanted = is_wanted && !attempt.is_over && self.may_kill(plan, task);
         if !is_wanted || !self.random.chance(75) {
             self.upstream.release(held.number);
@@ -393,14 +433,17 @@ impl<'a> Hunt<'a> {
         {
             return self.kill_after_end(id, Some(held.number));
         }
-        let target = match self.random.below(8) {
+        let is_code = self.plans[&plan].tasks[task].is_code;
+        let target = match self.random.below(if is_code { 12 } else { 8 }) {
             0..3 => Target::Driver,
             3..6 => Target::Host,
-            _ => Target::Broker,
+            6..8 => Target::Broker,
+            _ => Target::Worker,
         };
         let pid = match target {
             Target::Driver => self.driver(),
             Target::Broker => self.host(id).and_then(|host| child_of(host, b"belljar-broker")),
+            Target::Worker => self.host(id).and_then(|host| child_of(host, WORKER)),
             Target::Host | Target::Program => self.host(id),
         };
         let Some(pid) = pid else { return self.upstream.release(held.number) };
@@ -473,6 +516,12 @@ fn host_of(engine: &TestEngine, id: RunId) -> Option<i32> {
 /// Kills the host of a box run.
 pub(super) fn kill_host(engine: &TestEngine, id: RunId) {
     signal(host_of(engine, id).expect("a host"), Signal::KILL);
+}
+
+/// Kills the worker of a box run.
+pub(super) fn kill_worker(engine: &TestEngine, id: RunId) {
+    let host = host_of(engine, id).expect("a host");
+    signal(child_of(host, WORKER).expect("a worker"), Signal::KILL);
 }
 
 /// Kills the broker of a box run.
