@@ -1,8 +1,9 @@
 //! Carries out plans and kills processes at chosen moments.
 //!
 //! The test follows the ledger. Pure tasks wait for a file, and requests wait for their answer, so the moment
-//! of each kill is chosen without sleeping. Where a window is short, the process is stopped first, the ledger
-//! shows that the window is still open, and only then is the process killed.
+//! of each kill is chosen without sleeping. Two windows are short. Before the record of a box, the test holds
+//! the lock of the ledger, so that no process can close the window. After the end of a box, the driver is
+//! stopped first, the ledger shows that the window is still open, and only then is the driver killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,6 +16,7 @@ use belljar_ledger::{Entry, LedgerPaths, Reader, Value};
 use belljar_model::RunId;
 use belljar_testkit::{Signal, descendants, eventually, signal};
 
+use super::PLANS;
 use super::plans::{Kind, PlannedRun, Random};
 use super::upstream::{Held, HeldUpstream};
 use crate::test_engine::TestEngine;
@@ -191,7 +193,6 @@ impl<'a> Hunt<'a> {
 
     /// Follows the ledger and the requests, and kills what is due.
     pub(super) fn step(&mut self) {
-        self.follow();
         self.kill_starting();
         self.attend_programs();
         while let Some(held) = self.upstream.next() {
@@ -288,7 +289,8 @@ impl<'a> Hunt<'a> {
                 fates.extend((count < WANTED_RUNNING).then_some((Running, target)));
             }
         }
-        let chance = if kind == Kind::Pure { 85 } else { 25 };
+        let is_rare = self.kills_in(Started) * PLANS < WANTED * self.plans.len();
+        let chance = if kind == Kind::Pure || is_rare { 85 } else { 25 };
         if fates.is_empty() || !self.may_kill(plan, task) || !self.random.chance(chance) {
             return Fate::Continues;
         }
@@ -296,37 +298,40 @@ impl<'a> Hunt<'a> {
         Fate::Killed(window, target)
     }
 
-    /// Kills hosts and drivers between the start of a task and the record of its box.
+    /// Kills hosts and drivers between the start of a task and the record of its box. No process can record
+    /// the box in the meantime, because the test holds the lock of the ledger.
     fn kill_starting(&mut self) {
-        let due: Vec<(RunId, Target)> = self
-            .boxes
-            .iter()
-            .filter_map(|(id, attempt)| match attempt.fate {
-                Fate::Killed(Window::Started, target) => Some((*id, target)),
-                Fate::Continues | Fate::Killed(..) => None,
-            })
-            .collect();
-        for (id, target) in due {
-            let pid = match target {
-                Target::Driver => self.driver(),
-                Target::Host | Target::Broker | Target::Worker | Target::Program => self.host(id),
-            };
-            let is_late = self.boxes[&id].is_created || self.boxes[&id].is_over;
-            let Some(pid) = pid.filter(|_| !is_late) else {
-                // A host that does not exist yet is searched again in the next step.
-                if is_late {
-                    self.decide(id, Fate::Continues);
-                }
-                continue;
-            };
-            self.decide(id, Fate::Continues);
-            signal(pid, Signal::STOP);
-            if !self.follow() || self.boxes[&id].is_created {
-                signal(pid, Signal::CONT);
-                continue;
-            }
-            self.kill(id, Window::Started, target, pid);
+        if self.kills_in(Window::Started) >= WANTED {
+            self.follow();
+            return;
         }
+        let held = HeldLedger::take(self.engine);
+        if !self.follow() {
+            return;
+        }
+        let mut due = None;
+        for (id, attempt) in &mut self.boxes {
+            if let Fate::Killed(Window::Started, target) = attempt.fate {
+                attempt.fate = Fate::Continues;
+                if !attempt.is_created && !attempt.is_over {
+                    due = Some((*id, target));
+                }
+            }
+        }
+        let Some((id, target)) = due else { return };
+        let until = Instant::now() + Duration::from_secs(5);
+        let pid = loop {
+            let pid = if target == Target::Driver { self.driver() } else { self.host(id) };
+            // The driver starts the host after it recorded the start.
+            if pid.is_some() || Instant::now() > until {
+                break pid;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let Some(pid) = pid else { return };
+        signal(pid, Signal::KILL);
+        drop(held);
+        self.killed(id, Window::Started, target, pid);
     }
 
     /// Attends to pure tasks: lets their programs continue, or kills a process while they wait.
@@ -471,10 +476,14 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Kills a process, and starts another driver if it was the driver.
     fn kill(&mut self, id: RunId, window: Window, target: Target, pid: i32) {
-        let Attempt { plan, task, .. } = self.boxes[&id];
         signal(pid, Signal::KILL);
+        self.killed(id, window, target, pid);
+    }
+
+    /// Counts a killed process, and starts another driver if it was the driver.
+    fn killed(&mut self, id: RunId, window: Window, target: Target, pid: i32) {
+        let Attempt { plan, task, .. } = self.boxes[&id];
         *self.kills.entry((window, target)).or_default() += 1;
         *self.kills_of.entry((plan, task)).or_default() += 1;
         if target == Target::Driver {
@@ -505,6 +514,26 @@ impl<'a> Hunt<'a> {
 
     fn host(&self, id: RunId) -> Option<i32> {
         host_of(self.engine, id)
+    }
+}
+
+/// The lock of the ledger. No process can record an event while the test holds it.
+struct HeldLedger {
+    _lock: fs::File,
+}
+
+impl HeldLedger {
+    /// Waits for the lock, in the same queue as the other processes.
+    fn take(engine: &TestEngine) -> Self {
+        let paths = LedgerPaths::under(engine.state.home());
+        let open = |name| {
+            let path = paths.ledger().join(name);
+            fs::File::options().read(true).write(true).open(path).unwrap()
+        };
+        let (queue, lock) = (open("queue"), open("lock"));
+        queue.lock().unwrap();
+        lock.lock().unwrap();
+        Self { _lock: lock }
     }
 }
 
