@@ -22,6 +22,8 @@ mod plan_checks;
 #[cfg(test)]
 mod plan_code;
 #[cfg(test)]
+mod plan_examples;
+#[cfg(test)]
 mod plan_faults;
 #[cfg(test)]
 mod plan_gates;
