@@ -26,9 +26,11 @@ mod work;
 pub use branch::{branch, default_branch};
 pub use changes::{FileChange, FileChangeKind};
 pub use clone::{CloneSpec, Cloned, clone};
+pub(crate) use clone::{ResolvedBase, clone_at, resolve_base};
 pub use source::{Source, find_source, identity};
 pub(crate) use source::{SourceOption, find_source_for};
 pub use update::{BranchUpdate, UpdateSize};
+pub(crate) use work::move_reference;
 pub use work::{Commit, DiffStat, DiffStyle, Work, diff, read_work, save_work, save_work_at, stat};
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use belljar_model::boxes::BoxName;
 use belljar_model::{Identity, RepoAt, display};
+use serde::{Deserialize, Serialize};
 
 use super::branch::default_branch;
 use super::git::Git;
@@ -40,6 +41,15 @@ pub struct Cloned {
     pub remarks: Vec<String>,
 }
 
+/// The commit that a clone starts from, at the time when it was resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ResolvedBase {
+    /// The commit id; `None` for a repository without commits.
+    pub(crate) commit: Option<String>,
+    /// The name of the branch in the clone; `None` for the default of the box.
+    pub(crate) branch: Option<String>,
+}
+
 /// The branch and commit that a new clone starts from.
 struct StartPoint {
     /// The name of the branch in the clone.
@@ -58,7 +68,46 @@ pub fn clone(
     owner: Option<(u32, u32)>,
 ) -> Result<Cloned, EngineError> {
     let mut remarks = source.remarks.clone();
-    let start = start_point(source, spec, &mut remarks)?;
+    let start = start_point(source, (spec.branch, &default_branch(spec.name)), &mut remarks)?;
+    clone_from(source, spec, start, (into, owner), remarks)
+}
+
+/// Creates a private clone that starts from a commit which [`resolve_base`] returned. The other parameters
+/// are those of [`clone()`]; `spec.branch` is not used.
+pub(crate) fn clone_at(
+    source: &Source,
+    spec: &CloneSpec<'_>,
+    base: &ResolvedBase,
+    into: &Path,
+    owner: Option<(u32, u32)>,
+) -> Result<Cloned, EngineError> {
+    if let Some(commit) = &base.commit
+        && !source.has_revision(commit)
+    {
+        let path = source.path().display();
+        return Err(invalid(format!("{path} does not have the commit {commit} any more")));
+    }
+    let branch = base.branch.clone().unwrap_or_else(|| default_branch(spec.name));
+    let start = StartPoint { branch, commit: base.commit.clone() };
+    clone_from(source, spec, start, (into, owner), source.remarks.clone())
+}
+
+/// Resolves the branch, tag or commit that a clone starts from; `None` for the commit that is checked out.
+pub(crate) fn resolve_base(
+    source: &Source,
+    revision: Option<&str>,
+) -> Result<ResolvedBase, EngineError> {
+    let StartPoint { branch, commit } = start_point(source, (revision, ""), &mut Vec::new())?;
+    Ok(ResolvedBase { commit, branch: Some(branch).filter(|branch| !branch.is_empty()) })
+}
+
+fn clone_from(
+    source: &Source,
+    spec: &CloneSpec<'_>,
+    start: StartPoint,
+    (into, owner): (&Path, Option<(u32, u32)>),
+    mut remarks: Vec<String>,
+) -> Result<Cloned, EngineError> {
     let is_head = match &source.head {
         Head::Branch { commit, .. } | Head::Detached { commit } => {
             start.commit.as_ref() == Some(commit)
@@ -90,11 +139,11 @@ pub fn clone(
 /// Returns the commit that the clone starts from, and the name of its branch in the box.
 fn start_point(
     source: &Source,
-    spec: &CloneSpec<'_>,
+    (named, default): (Option<&str>, &str),
     remarks: &mut Vec<String>,
 ) -> Result<StartPoint, EngineError> {
-    let default = default_branch(spec.name);
-    let Some(named) = spec.branch else {
+    let default = default.to_owned();
+    let Some(named) = named else {
         if source.layout.is_jj_store() {
             return Err(invalid(
                 "this jj repository has no `.git` directory beside `.jj`: choose a bookmark with `--branch` (run `jj git export` first)",

@@ -125,6 +125,27 @@ pub fn save_work_at(at: &RepoAt, work: &Work, reference: &str) -> Result<(), Eng
     Ok(())
 }
 
+/// Renames a reference of Belljar in the user's repository, if it exists. Both names are below `refs/belljar`.
+pub(crate) fn move_reference(
+    state: &Scoped,
+    at: &RepoAt,
+    from: &str,
+    to: &str,
+) -> Result<(), EngineError> {
+    let rename = || -> anyhow::Result<()> {
+        let incoming = Incoming::new(state, &at.git_dir)?;
+        let owner = incoming.owner_git()?;
+        let Some(old) = owner.git.query(&["rev-parse", "--verify", "-q", from]) else {
+            return Ok(());
+        };
+        let message = "belljar: work of an earlier attempt";
+        owner.git.output(&["update-ref", "--no-deref", "-m", message, to, &old])?;
+        owner.git.output(&["update-ref", "--no-deref", "-d", from, &old])?;
+        Ok(())
+    };
+    rename().with_context(|| format!("cannot rename {from}")).kind(ErrorKind::Broken)
+}
+
 /// Counts the files and lines that differ between the first and the last commit of the box.
 pub fn stat(work: &Work) -> Result<DiffStat, EngineError> {
     let git = work.incoming.combined_git();

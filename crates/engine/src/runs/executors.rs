@@ -60,6 +60,16 @@ pub(super) fn fixed_files(
     Ok(fixed)
 }
 
+/// Returns the further files of a submission: the commits that agents start from. They grant nothing, so
+/// they are no part of the policy.
+pub(super) fn resolved_files(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+) -> Result<BTreeMap<String, Vec<u8>>, EngineError> {
+    agent::resolved_files(state, plan, base)
+}
+
 impl Context<'_> {
     /// Returns the inputs of a task, or `None` if one of them is missing or was changed.
     pub(super) fn inputs(&self, of: &TaskRef) -> Option<TaskInputs> {
@@ -242,7 +252,7 @@ impl Context<'_> {
             TaskOutcome::CannotStart { .. } => FailReason::CannotStart,
         };
         let reason = if self.is_over_budget(of, &result) { FailReason::OverBudget } else { reason };
-        let text = self.reason(&result.outcome, box_run);
+        let text = self.reason(&result, box_run);
         Ok(InputKind::Ended(of.clone(), End::Failed { reason, text }, usage))
     }
 
@@ -255,12 +265,12 @@ impl Context<'_> {
     }
 
     /// Describes a failure, with the last lines of the program.
-    fn reason(&self, outcome: &TaskOutcome, box_run: RunId) -> String {
-        self.reason_with(outcome, box_run, REASON_LINES)
+    fn reason(&self, result: &TaskResult, box_run: RunId) -> String {
+        self.reason_with(result, box_run, REASON_LINES)
     }
 
-    fn reason_with(&self, outcome: &TaskOutcome, box_run: RunId, lines: usize) -> String {
-        let what = match outcome {
+    fn reason_with(&self, result: &TaskResult, box_run: RunId, lines: usize) -> String {
+        let what = match &result.outcome {
             TaskOutcome::Exited { status } => format!("exit status {status}"),
             TaskOutcome::Signaled { signal } => format!("killed by signal {signal}"),
             TaskOutcome::Killed => "the box was killed".to_owned(),
@@ -275,6 +285,9 @@ impl Context<'_> {
             | TaskOutcome::CannotStart { error }
             | TaskOutcome::Failed { error } => error.clone(),
         };
+        let kept = result.kept.as_ref();
+        let kept = kept.map_or_else(String::new, |at| format!("; its commits are at {at}"));
+        let what = format!("{what}{kept}");
         let lines = host::tail(self.state, box_run, lines);
         if lines.is_empty() { what } else { format!("{what}: {}", lines.join("\n")) }
     }

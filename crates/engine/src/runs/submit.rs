@@ -94,7 +94,9 @@ fn accept(
             Some(guard)
         }
     };
-    let fixed = executors::fixed_files(state, plan, base)?;
+    let mut fixed = executors::fixed_files(state, plan, base)?;
+    let policy = policy(plan, &fixed);
+    fixed.extend(executors::resolved_files(state, plan, base)?);
     let run = state.new_id()?.0;
     let files = RunFiles::of(layout, run);
     let bound = files.create(plan, base, &fixed)?;
@@ -103,7 +105,6 @@ fn accept(
             .context("cannot store the submission key")
             .kind(ErrorKind::Broken)?;
     }
-    let policy = policy(plan, &fixed);
     let accepted = Fact {
         at: Moment(state.clock().millis()),
         kind: FactKind::PlanAccepted { plan: bound, policy },

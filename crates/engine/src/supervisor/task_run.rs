@@ -124,6 +124,8 @@ struct ProgramEnd {
     usage: NetworkUsage,
     wall_micros: u64,
     changed_files: Option<u64>,
+    /// The reference with the commits of an agent that failed.
+    kept: Option<String>,
 }
 
 impl ProgramEnd {
@@ -134,7 +136,7 @@ impl ProgramEnd {
 
     fn without_program(outcome: TaskOutcome) -> Self {
         let usage = NetworkUsage::default();
-        Self { outcome, output: None, usage, wall_micros: 0, changed_files: None }
+        Self { outcome, output: None, usage, wall_micros: 0, changed_files: None, kept: None }
     }
 }
 
@@ -206,14 +208,14 @@ impl TaskHost {
     ///
     /// While the disk is full, the result stays in memory.
     fn store(&self, end: ProgramEnd) -> Result<(), EngineError> {
-        let ProgramEnd { mut outcome, output, usage, wall_micros, changed_files } = end;
+        let ProgramEnd { mut outcome, output, usage, wall_micros, changed_files, kept } = end;
         let output = output.map(|output| self.store_output(output)).transpose()?.flatten();
         if output.is_none() && outcome.is_success() {
             outcome = TaskOutcome::TooLarge;
         }
         let run = self.spec.run;
         tracing::info!(outcome = outcome.name(), "attempt ended");
-        let result = TaskResult { run, outcome, output, usage, wall_micros, changed_files };
+        let result = TaskResult { run, outcome, output, usage, wall_micros, changed_files, kept };
         let text = serde_json::to_vec_pretty(&result).kind(ErrorKind::Broken)?;
         self.retry("cannot store the result of the task", || {
             durable::write(&self.dir, files::RESULT, &text)?;

@@ -11,7 +11,7 @@ use belljar_engine::error::ErrorKind;
 use belljar_engine::runs::host;
 use belljar_engine::runs::machine::Outcome;
 use belljar_engine::runs::view::RunView;
-use belljar_engine::runs::{control, driver};
+use belljar_engine::runs::{control, driver, rerun};
 use belljar_model::RunId;
 use belljar_testkit::{
     Authority, Reply, Upstream, commit, eventually, git, git_command, write_file,
@@ -210,18 +210,87 @@ fn reason_of_a_failed_attempt_is_in_the_prompt_of_the_next_one() {
     let prompt = format!("refs/belljar/{}/fix:prompt", view.run);
     let prompt = git(&engine.lab.workspace(), &["show", &prompt]);
     assert!(prompt.starts_with("Fix it.\n"), "{prompt}");
-    assert!(prompt.ends_with("The reason was:\n> exit: exit status 7: no idea"), "{prompt}");
+    let kept = format!("refs/belljar/{}/fix.failed-1", view.run);
+    let end = format!("> exit: exit status 7; its commits are at {kept}: no idea");
+    assert!(prompt.ends_with(&format!("The reason was:\n{end}")), "{prompt}");
 }
 
 #[test]
-fn agent_that_exceeds_its_time_is_killed_and_its_commits_are_not_taken() {
+fn agent_that_exceeds_its_time_is_killed_and_its_commits_are_no_result_but_kept() {
     let engine = engine();
-    let script = format!("{COMMIT}; sleep 1000");
-    let view = run_script(&engine, &script, "box = { timeout = '2s' }");
+    let repo = engine.lab.workspace();
+    let script = format!("{COMMIT}; echo more > more.txt; sleep 1000");
+    let view = run_script(&engine, &script, "box = { timeout = '5s' }");
     assert_eq!(view.outcome, Some(Outcome::Failed), "{view:#?}");
-    assert!(reason(&view, "fix").starts_with("timeout: "), "{view:#?}");
-    assert_eq!(references(&engine).len(), 1);
+    let reason = reason(&view, "fix");
+    let kept = format!("refs/belljar/{}/fix.failed-1", view.run);
+    assert!(reason.starts_with("timeout: "), "{view:#?}");
+    assert!(reason.contains(&format!("; its commits are at {kept}")), "{reason}");
+    assert_eq!(git(&repo, &["show", &format!("{kept}:fix.txt")]), "fixed");
+    assert_eq!(git(&repo, &["show", &format!("{kept}:more.txt")]), "more");
+    assert_eq!(references(&engine).len(), 2, "the task has no branch");
     assert_eq!(leftovers(&engine), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn commits_of_all_attempts_of_an_agent_are_kept() {
+    let engine = engine();
+    let repo = engine.lab.workspace();
+    // The first attempt is rejected, the second fails, and the third succeeds.
+    let script = "cat > /dev/null; echo $BELLJAR_ATTEMPT > made; git add made; git commit -q -m Made; \
+                  [ $BELLJAR_ATTEMPT != 2 ]";
+    let check = "check = [{ command = ['grep', '-v', '1', 'made'] }]";
+    let view = run_script(&engine, script, &format!("attempts = 3\nbackoff = '1s'\n{check}"));
+    assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");
+    for (name, attempt) in [("fix.failed-1", "1"), ("fix.failed-2", "2"), ("fix", "3")] {
+        let made = format!("refs/belljar/{}/{name}:made", view.run);
+        assert_eq!(git(&repo, &["show", &made]), attempt, "{name}");
+    }
+    assert_eq!(references(&engine).len(), 4);
+}
+
+#[test]
+fn attempts_and_repetitions_start_from_the_commit_of_the_submission() {
+    let engine = engine();
+    let repo = engine.lab.workspace();
+    let first = git(&repo, &["rev-parse", "main"]);
+    let script = format!("{GO}; cat > /dev/null; ls > seen; [ $BELLJAR_ATTEMPT = 2 ]");
+    for base in ["main", "HEAD"] {
+        git(&repo, &["reset", "-q", "--hard", &first]);
+        define(&engine, "own", &script);
+        let plan = format!(
+            "[task.fix]\ndo = {{ agent = 'own', prompt = 'Fix it.', base = '{base}' }}\nattempts = 2\nbackoff = '1s'"
+        );
+        let run = start(&engine, &plan);
+        let box_run = wait_for_program(&engine, run, "fix");
+        write_file(&repo, "later.md", "a later commit of the user\n");
+        commit(&repo, "Later");
+        release(&engine, run, box_run);
+        let view = finish(&engine, run);
+        assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");
+        let seen = |run: RunId| git(&repo, &["show", &format!("refs/belljar/{run}/fix:seen")]);
+        assert_eq!(made(&engine, &view, "fix")["base"], first.as_str(), "{base}");
+        assert_eq!(seen(run), "README.md\nseen");
+        let (config, _) = engine.state.load_config(None).unwrap();
+        let from = "fix".parse().unwrap();
+        let again = rerun::rerun(&engine.state, &config, run, &from).unwrap().run;
+        let box_run = wait_for_program(&engine, again, "fix");
+        release(&engine, again, box_run);
+        let view = finish(&engine, again);
+        assert_eq!(made(&engine, &view, "fix")["base"], first.as_str(), "{base}");
+        // Control: a new submission starts from the new commit.
+        define(&engine, "own", "cat > /dev/null; ls > seen");
+        let new = run_plan(&engine, &plan);
+        assert_eq!(seen(new), "README.md\nlater.md\nseen");
+    }
+}
+
+/// Carries out a plan and returns its run.
+#[track_caller]
+fn run_plan(engine: &TestEngine, text: &str) -> RunId {
+    let view = run(engine, text);
+    assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");
+    view.run
 }
 
 #[test]

@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 
 use super::Context;
 use crate::agents::{self, TaskAgent};
-use crate::clones::{self, SourceOption};
+use crate::clones::{self, ResolvedBase, SourceOption};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::runs::budget::Limits;
 use crate::runs::host::{
@@ -53,7 +53,7 @@ pub(in crate::runs) fn fixed_files(
     let mut fixed = BTreeMap::new();
     let mut known = None;
     for (position, task) in plan.tasks().iter().enumerate() {
-        let Executor::Agent { agent, repo, base: start, .. } = &task.executor else { continue };
+        let Executor::Agent { agent, repo, .. } = &task.executor else { continue };
         let of_task = |error: EngineError| error.context(format!("task `{}`", task.id));
         let all = match &mut known {
             Some(all) => all,
@@ -67,25 +67,51 @@ pub(in crate::runs) fn fixed_files(
             let agent = TaskAgent::fix(state, source, has_host_programs).map_err(of_task)?;
             missing.insert(serde_json::to_vec(&agent).kind(ErrorKind::Broken)?);
         }
-        check_repository(state, &base.join(repo), start).map_err(of_task)?;
+        clones::find_source_for(state, &base.join(repo), SourceOption::TaskRepo)
+            .map_err(of_task)?;
     }
     Ok(fixed)
+}
+
+/// Returns the commits that the agents of a plan start from. All attempts of a task, and all repetitions of
+/// its run, start from the same commit.
+pub(in crate::runs) fn resolved_files(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+) -> Result<BTreeMap<String, Vec<u8>>, EngineError> {
+    let mut resolved = BTreeMap::new();
+    for task in plan.tasks() {
+        let Executor::Agent { repo, base: Base::Revision(revision), .. } = &task.executor else {
+            continue;
+        };
+        let of_task = |error: EngineError| error.context(format!("task `{}`", task.id));
+        let commit = resolve(state, &base.join(repo), revision).map_err(of_task)?;
+        let text = serde_json::to_vec(&commit).kind(ErrorKind::Broken)?;
+        resolved.insert(base_name(&task.id), text);
+    }
+    Ok(resolved)
+}
+
+fn base_name(task: &TaskId) -> String {
+    format!("base.{task}")
 }
 
 fn description_name(agent: &AgentName) -> String {
     format!("agent.{agent}")
 }
 
-/// Fails if a repository or the revision that a task starts from does not exist.
-fn check_repository(state: &Scoped, repo: &Path, base: &Base) -> Result<(), EngineError> {
+/// Returns the commit that a revision names now.
+fn resolve(state: &Scoped, repo: &Path, revision: &str) -> Result<ResolvedBase, EngineError> {
     let source = clones::find_source_for(state, repo, SourceOption::TaskRepo)?;
-    match base {
-        Base::Revision(name) if name != HEAD && !source.has_revision(name) => {
-            let repo = source.path().display();
-            Err(invalid(format!("`base`: {repo} has no branch, tag or commit {name:?}")))
-        }
-        Base::Revision(_) | Base::Task(_) => Ok(()),
+    if revision == HEAD {
+        return clones::resolve_base(&source, None);
     }
+    if !source.has_revision(revision) {
+        let repo = source.path().display();
+        return Err(invalid(format!("`base`: {repo} has no branch, tag or commit {revision:?}")));
+    }
+    clones::resolve_base(&source, Some(revision))
 }
 
 impl Context<'_> {
@@ -107,9 +133,8 @@ impl Context<'_> {
             .context("cannot read the description of the agent")
             .kind(ErrorKind::Damaged)?;
         let base = match work.base {
-            Base::Revision(name) if name == HEAD => None,
-            Base::Revision(name) => Some(name.clone()),
-            Base::Task(id) => Some(self.commit_of(id)?),
+            Base::Revision(_) => self.resolved_base(&work.task.id)?,
+            Base::Task(id) => ResolvedBase { commit: Some(self.commit_of(id)?), branch: None },
         };
         let instance = of.instance();
         let inputs = self.inputs(&instance);
@@ -120,7 +145,8 @@ impl Context<'_> {
         let work_of_agent = AgentWork {
             agent,
             repo: self.base.join(work.repo),
-            base,
+            base: base.commit,
+            branch: base.branch,
             reference: reference(self.run, &instance),
             name: box_name(self.run, &instance)?,
             current_dir: self.base.clone(),
@@ -145,6 +171,16 @@ impl Context<'_> {
             max_output: work.task.output.max.as_u64(),
             lease: lease.network(),
         })
+    }
+
+    /// Returns the commit that a task starts from, as it was when the plan was submitted.
+    fn resolved_base(&self, task: &TaskId) -> Result<ResolvedBase, EngineError> {
+        let damaged = || {
+            let text = "the commit that the agent starts from is missing or was changed";
+            EngineError::message(ErrorKind::Damaged, text)
+        };
+        let text = self.files.fixed(self.bound, &base_name(task)).ok_or_else(damaged)?;
+        serde_json::from_slice(&text).ok().ok_or_else(damaged)
     }
 
     /// Returns the commit of an agent task, or of the agent task that a choice names.
@@ -224,7 +260,7 @@ fn complete_prompt(
     }
     if let Some(reason) = reason {
         add(
-            "\nAn earlier attempt failed or was rejected, and its changes are gone. The reason was:\n",
+            "\nAn earlier attempt failed or was rejected. Its changes are not in this clone. The reason was:\n",
         );
         reason.lines().for_each(|line| add(&format!("> {line}\n")));
     }
@@ -279,7 +315,7 @@ mod tests {
              - /run/task/in/input.issue (untrusted, model)\n\n\
              The task is done when all of these are true:\n\
              - all tests pass\n\n\
-             An earlier attempt failed or was rejected, and its changes are gone. The reason was:\n\
+             An earlier attempt failed or was rejected. Its changes are not in this clone. The reason was:\n\
              > exit: 1\n\
              > failed\n"
         );

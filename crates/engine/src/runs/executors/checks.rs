@@ -139,7 +139,7 @@ impl Context<'_> {
             | TaskOutcome::Invalid { .. }
             | TaskOutcome::Killed
             | TaskOutcome::CannotStart { .. } => {
-                Judgement::Rejected(self.reason_with(&result.outcome, box_run, REASON_LINES))
+                Judgement::Rejected(self.reason_with(&result, box_run, REASON_LINES))
             }
         };
         Ok((judgement, result.wall_micros))

@@ -5,8 +5,8 @@
 //! ```
 //! The clone and the home directory are in the directory of the box run and are removed at the end. The
 //! commits are checked by the import of [`crate::clones`]. No branch of the user moves: the commits go to a
-//! reference below `refs/belljar`. The reference is written before the result, so an attempt that is lost
-//! between the two is repeated and overwrites it.
+//! reference below `refs/belljar`. The reference is written before the result. The next attempt, after a loss
+//! between the two or after a rejection, renames it. The commits of an agent that failed have a reference too.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::agents::HomeFile;
 use crate::box_store;
-use crate::clones::{self, CloneSpec, Cloned, Source, SourceOption, Work};
+use crate::clones::{self, CloneSpec, Cloned, ResolvedBase, Source, SourceOption, Work};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams};
 use crate::network::NetworkSpec;
@@ -89,13 +89,15 @@ impl TaskHost {
         let owner = Some(owner.kind(ErrorKind::CannotStart)?);
         let identity = identity(&source, work)?;
         let clone = self.dir.join(files::CLONE);
-        let spec = CloneSpec {
-            branch: work.base.as_deref(),
-            uncommitted: false,
-            identity: &identity,
-            name: &work.name,
-        };
-        let Cloned { at, remarks } = clones::clone(&source, &spec, &clone, owner)?;
+        let spec =
+            CloneSpec { branch: None, uncommitted: false, identity: &identity, name: &work.name };
+        let base = ResolvedBase { commit: work.base.clone(), branch: work.branch.clone() };
+        let Cloned { at, remarks } = clones::clone_at(&source, &spec, &base, &clone, owner)?;
+        if let Some(earlier) = self.spec.attempt.checked_sub(1).filter(|earlier| *earlier > 0) {
+            // A check rejected the commits, or the earlier attempt was lost after it stored them.
+            let kept = work.failed_reference(earlier);
+            clones::move_reference(state, &at, &work.reference, &kept)?;
+        }
         let AgentBox { rules, argv, masks, files, home, permissions } =
             self.agent_box(state, work, (&at.path, &clone))?;
         let Rules { template, sources, network, .. } = rules;
@@ -226,6 +228,8 @@ impl TaskHost {
         if outcome.is_success() {
             outcome = self.take_over(state, work, (&at, &permissions), &message, &mut output);
         }
+        let has_failed = !outcome.is_success() && outcome != TaskOutcome::NoChange;
+        let kept = has_failed.then(|| self.keep(state, work, &at)).flatten();
         let usage = summary.map(|summary| summary.usage).unwrap_or_default();
         let has_output = outcome.is_success();
         let output = has_output.then_some(output);
@@ -233,11 +237,31 @@ impl TaskHost {
             fs::remove_file(self.dir.join(files::OUTPUT)).ok(); // it is empty
         }
         let (wall_micros, changed_files) = (result.wall_micros, None);
-        let stored = self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files });
+        let stored =
+            self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files, kept });
         ended.record_or_notice(state, &result, None);
         launch::finish_run(&mut run, Some(result), state);
         drop(ended.teardown);
         stored
+    }
+
+    /// Stores the commits of an agent that failed, if it made some. Returns their reference.
+    ///
+    /// Nothing is kept of an agent that a person cancelled.
+    fn keep(&self, state: &Scoped, work: &AgentWork, at: &RepoAt) -> Option<String> {
+        let read = clones::read_work(state, &work.name, at, &self.dir.join(files::CLONE));
+        let made = read.ok().flatten().filter(|made| !made.is_empty())?;
+        if self.stop.is_requested() {
+            return None;
+        }
+        let reference = work.failed_reference(self.spec.attempt);
+        match clones::save_work_at(at, &made, &reference) {
+            Ok(()) => Some(reference),
+            Err(error) => {
+                tracing::warn!(kind = ?error.kind(), "commits of a failed attempt are not kept");
+                None
+            }
+        }
     }
 
     /// Checks the commits of the clone, stores them in the user's repository, and writes the output.

@@ -76,7 +76,9 @@ impl TaskHost {
             fs::remove_file(self.dir.join(super::files::OUTPUT)).ok(); // it is empty
         }
         let (wall_micros, changed_files) = (result.wall_micros, None);
-        let stored = self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files });
+        let kept = None;
+        let stored =
+            self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files, kept });
         ended.outputs = outputs;
         ended.record_or_notice(state, &result, None);
         if let Some(run) = &mut run {

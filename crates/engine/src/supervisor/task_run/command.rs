@@ -89,7 +89,9 @@ impl TaskHost {
         let outcome = outcome_with_broker(outcome, is_broker_gone);
         let (wall_micros, changed_files) = (result.wall_micros, changed);
         let output = Some(output);
-        let stored = self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files });
+        let kept = None;
+        let stored =
+            self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files, kept });
         let sealed = changed.filter(|changed| *changed > 0);
         let sealed = sealed.and_then(|_| changes::sealed_changes(&run));
         ended.record_or_notice(state, &result, sealed);

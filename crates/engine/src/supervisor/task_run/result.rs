@@ -22,6 +22,9 @@ pub struct TaskResult {
     pub wall_micros: u64,
     /// The number of changed files of the workspace, which wait for review; `None` without an overlay.
     pub changed_files: Option<u64>,
+    /// The reference in the user's repository with the commits of an agent that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 /// How one attempt of a task ended.
@@ -184,6 +187,7 @@ mod tests {
                 },
                 wall_micros: 5,
                 changed_files: Some(1),
+                kept: Some("refs/belljar/x/fix.failed-1".to_owned()),
             };
             let text = serde_json::to_vec_pretty(&result).unwrap();
             assert_eq!(serde_json::from_slice::<TaskResult>(&text).unwrap(), result);

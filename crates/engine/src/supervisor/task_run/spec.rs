@@ -71,14 +71,23 @@ pub struct AgentWork {
     pub agent: TaskAgent,
     /// A directory in the repository of the user.
     pub repo: PathBuf,
-    /// The branch, tag or commit that the clone starts from; `None` for the commit that is checked out.
+    /// The commit that the clone starts from; `None` for a repository without commits.
     pub base: Option<String>,
+    /// The name of the branch in the clone; `None` for a name that is made from `name`.
+    pub branch: Option<String>,
     /// The reference in the user's repository that gets the commits, below `refs/belljar`.
     pub reference: String,
     /// The name of the clone: in its messages, and in the name of its branch.
     pub name: BoxName,
     /// The directory that relative paths of the template refer to.
     pub current_dir: PathBuf,
+}
+
+impl AgentWork {
+    /// Returns the reference that gets the commits of an attempt that failed or was rejected.
+    pub(crate) fn failed_reference(&self, attempt: u32) -> String {
+        format!("{}.failed-{attempt}", self.reference)
+    }
 }
 
 /// The directory of the user that a task sees as its workspace.
