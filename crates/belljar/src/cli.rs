@@ -21,6 +21,7 @@ pub(crate) mod when;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use belljar_engine::runs::rows::Cursor;
 use belljar_model::net::{Allow, Rule, SecretName};
 use belljar_model::{
     ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Record, Requirement, RunName,
@@ -392,7 +393,14 @@ pub(crate) struct RunsArgs {
     /// kept runs that a user started]
     #[arg(long = "purpose", value_name = "PURPOSE")]
     pub(crate) purposes: Vec<PurposeChoice>,
-    /// Print one JSON object per line
+    /// List at most this number of runs, newest first
+    #[arg(long, value_name = "NUMBER", default_value_t = 100,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: u16,
+    /// List the runs after the page that ended with this cursor
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) after: Option<Cursor>,
+    /// Print one JSON object per line; if there are more runs, the last one has the cursor `next`
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -310,7 +310,7 @@ pub fn needs_attention(
     state: &Scoped,
     is_running: impl Fn(RunId) -> bool,
 ) -> Result<Vec<Row>, ReaderError> {
-    let reader = match Reader::open(&LedgerPaths::under(state.home())) {
+    let reader = match Reader::open_uncounted(&LedgerPaths::under(state.home())) {
         Err(ReaderError::None { .. }) => return Ok(Vec::new()),
         opened => opened?,
     };

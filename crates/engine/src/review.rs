@@ -2,7 +2,6 @@
 
 pub mod cloned;
 mod damaged;
-pub mod list;
 
 use std::fs;
 use std::io;

@@ -17,8 +17,8 @@
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts,
 //! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, [`receipt`]
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
-//! and takes the answers of people. `store` derives tables of runs from the ledger, and [`rows`] lists
-//! runs from them.
+//! and takes the answers of people. `store` derives tables of runs from the ledger, [`rows`] lists runs of
+//! plans from them, and [`list`] lists them together with the runs of single commands.
 
 pub mod budget;
 pub mod control;
@@ -34,6 +34,7 @@ mod given;
 pub mod grants;
 pub mod graph;
 pub mod host;
+pub mod list;
 pub mod machine;
 pub mod plans;
 pub mod receipt;

@@ -15,20 +15,15 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::decide::Decision;
-use self::plan_runs::PlanRun;
 use crate::cli::purpose::PurposeChoice;
 use crate::cli::runs::RunsCommand;
 use crate::cli::{Cli, RunsArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::box_store;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
-use belljar_engine::record;
-use belljar_engine::review::list::{self, ListedRun};
-use belljar_engine::runs::view;
-use belljar_engine::scope::Scoped;
+use belljar_engine::runs::list::{self, ListQuery, ListedRun, Listing};
 use belljar_engine::store::DamagedRun;
 
 pub(crate) use self::decide::cancel;
@@ -59,45 +54,25 @@ fn list_runs(args: &RunsArgs) -> Outcome {
     let current_dir = std::fs::metadata(".")
         .context("cannot read the metadata of the current directory")
         .kind(ErrorKind::Broken)?;
-    let current_dir = (current_dir.dev(), current_dir.ino());
-    let mut count = 0;
-    let purposes = PurposeChoice::chosen(&args.purposes);
-    let runs = list::list(&state, purposes.as_ref())?;
-    let mut open = open_intents(&state)?;
-    let mut plan_runs = plan_runs::list(&state, purposes.as_ref())?.into_iter().peekable();
-    let print_plan = |run: &PlanRun| -> Result<usize, EngineError> {
-        let is_shown = args.all || run.belongs_to_directory(current_dir);
-        if !is_shown || args.pending && !run.waits() {
-            return Ok(0);
-        }
-        run.print(purposes.is_some(), args.json).map(|()| 1)
+    let query = ListQuery {
+        purposes: PurposeChoice::chosen(&args.purposes),
+        directory: (!args.all).then(|| (current_dir.dev(), current_dir.ino())),
+        pending: args.pending,
+        after: args.after,
+        limit: Some(args.limit.into()),
     };
+    let with_purpose = query.purposes.is_some();
+    let Listing { runs, next, other_intents, problems } = list::list(&state, &query)?;
+    let mut count = runs.len();
     for run in &runs {
-        while let Some(plan_run) = plan_runs.next_if(|plan_run| plan_run.id >= run.id()) {
-            count += print_plan(&plan_run)?;
-        }
-        if run.purpose() == Some(Purpose::Plan) && view::has_files(&state, run.id()) {
-            continue;
-        }
-        let needs_attention = take_intents_of(&mut open, run.id());
-        let waits = waits(run) || !needs_attention.is_empty();
-        if !(args.all || belongs_to_directory(&state, run, current_dir)) || (args.pending && !waits)
-        {
-            continue;
-        }
-        count += 1;
-        if args.json {
-            print_json(run, needs_attention)?;
-        } else {
-            let with_purpose = purposes.is_some();
-            print::out(&text_line(run, with_purpose, &needs_attention)).kind(ErrorKind::Broken)?;
+        match (run, args.json) {
+            (ListedRun::Plan(run), _) => plan_runs::print(run, with_purpose, args.json)?,
+            (_, true) => print_json(run)?,
+            (_, false) => print::out(&text_line(run, with_purpose)).kind(ErrorKind::Broken)?,
         }
     }
-    for plan_run in plan_runs {
-        count += print_plan(&plan_run)?;
-    }
-    // The remaining intents belong to runs without a directory, or to no run.
-    for intent in open {
+    // These intents belong to runs without a directory, or to no run.
+    for intent in other_intents.into_iter().map(OpenIntent::of) {
         count += 1;
         if args.json {
             print::json(&UnknownRunLine { needs_attention: [&intent] }).kind(ErrorKind::Broken)?;
@@ -105,14 +80,27 @@ fn list_runs(args: &RunsArgs) -> Outcome {
             print::out(&intent.text_line()).kind(ErrorKind::Broken)?;
         }
     }
-    for damaged in state.store().damaged_runs().kind(ErrorKind::Broken)? {
-        count += 1;
-        print_damaged(&damaged, args.json)?;
+    if args.after.is_none() {
+        for damaged in state.store().damaged_runs().kind(ErrorKind::Broken)? {
+            count += 1;
+            print_damaged(&damaged, args.json)?;
+        }
     }
-    if count == 0 && !args.json {
-        print::note(
+    match next {
+        Some(next) if args.json => {
+            print::json(&json!({ "next": next.to_string() })).kind(ErrorKind::Broken)?;
+        }
+        Some(next) => {
+            print::note(&format!("there are more runs; add `--after {next}` to list them"));
+        }
+        None if count == 0 && !args.json && args.after.is_none() => print::note(
             "there are no runs of this directory; `--all` lists the runs of all directories",
-        );
+        ),
+        None => {}
+    }
+    for problem in &problems {
+        print::note("the list is not complete:");
+        print::error(problem);
     }
     state.store().prune(state.clock().now()).kind(ErrorKind::Broken)?;
     Ok(0)
@@ -134,27 +122,6 @@ fn print_damaged(damaged: &DamagedRun, json: bool) -> Result<(), EngineError> {
     };
     let line = display::safe_line(format!("the run record in {dir} is damaged: {why}{advice}"));
     print::out(&format!("{line}\n")).kind(ErrorKind::Broken)
-}
-
-/// Returns whether changes of a run wait for review.
-fn waits(run: &ListedRun) -> bool {
-    match run {
-        ListedRun::Kept { run, .. } => run.record.review.is_pending(),
-        ListedRun::Recorded { .. } => false,
-    }
-}
-
-/// Returns whether a run used the current directory, a directory of Belljar, or no workspace.
-fn belongs_to_directory(state: &Scoped, run: &ListedRun, current_dir: (u64, u64)) -> bool {
-    match run {
-        ListedRun::Kept { run, .. } => {
-            run.record.workspace.as_ref().is_none_or(|at| (at.dev, at.ino) == current_dir)
-        }
-        ListedRun::Recorded { run, .. } => run.workspace.as_ref().is_none_or(|path| {
-            path.starts_with(state.home())
-                || path.metadata().is_ok_and(|it| (it.dev(), it.ino()) == current_dir)
-        }),
-    }
 }
 
 /// A run whose directory is kept, as JSON.
@@ -185,13 +152,15 @@ struct LedgerRunLine<'a> {
 }
 
 /// Prints a run as one line of JSON.
-fn print_json(run: &ListedRun, needs_attention: Vec<OpenIntent>) -> Result<(), EngineError> {
+fn print_json(run: &ListedRun) -> Result<(), EngineError> {
     let purpose = run.purpose();
+    let needs_attention = OpenIntent::all_of(run);
     let printed = match run {
+        ListedRun::Plan(_) => Ok(()), // it has lines of its own
         ListedRun::Kept { run, .. } => {
             print::json(&KeptRunLine { record: &run.record, purpose, needs_attention })
         }
-        ListedRun::Recorded { run, state } => print::json(&LedgerRunLine {
+        ListedRun::Recorded { run, state, .. } => print::json(&LedgerRunLine {
             id: run.id,
             name: run.name.as_deref(),
             created: run.created / 1_000_000,
@@ -222,6 +191,20 @@ struct OpenIntent {
 }
 
 impl OpenIntent {
+    fn of(row: Row) -> Self {
+        Self { event: row.index, run: row.run, kind: row.kind }
+    }
+
+    fn all_of(run: &ListedRun) -> Vec<Self> {
+        let rows = match run {
+            ListedRun::Kept { intents, .. } | ListedRun::Recorded { intents, .. } => {
+                intents.clone()
+            }
+            ListedRun::Plan(_) => Vec::new(),
+        };
+        rows.into_iter().map(Self::of).collect()
+    }
+
     /// Returns the intent as a line of text that says what to do.
     fn text_line(&self) -> String {
         let run = self.run.map_or_else(|| "-".repeat(16), |run| run.to_string());
@@ -233,39 +216,12 @@ impl OpenIntent {
     }
 }
 
-/// Returns all intents without a result whose process has ended.
-///
-/// If the ledger cannot be read, prints the error and returns an empty list.
-fn open_intents(state: &Scoped) -> Result<Vec<OpenIntent>, EngineError> {
-    let mut kept = state.store().runs().kind(ErrorKind::Broken)?;
-    kept.extend(box_store::runs(state));
-    let is_running = |id| {
-        kept.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
-            || state.store().is_call_running(id)
-    };
-    let rows = record::needs_attention(state, is_running).unwrap_or_else(|error| {
-        print::note(
-            "cannot list the actions that need attention, because the ledger cannot be read:",
-        );
-        print::error(&EngineError::new(ErrorKind::Broken, error));
-        Vec::new()
-    });
-    let intent = |row: Row| OpenIntent { event: row.index, run: row.run, kind: row.kind };
-    Ok(rows.into_iter().map(intent).collect())
-}
-
-/// Removes the intents of one run from the list and returns them.
-fn take_intents_of(open: &mut Vec<OpenIntent>, run: RunId) -> Vec<OpenIntent> {
-    let (own, others) = std::mem::take(open).into_iter().partition(|it| it.run == Some(run));
-    *open = others;
-    own
-}
-
 /// Returns a run as a line of text; all text that a box could have chosen is escaped.
-fn text_line(run: &ListedRun, with_purpose: bool, needs_attention: &[OpenIntent]) -> String {
+fn text_line(run: &ListedRun, with_purpose: bool) -> String {
     let purpose = run.purpose().map_or("-", Purpose::name);
     let purpose = if with_purpose { format!("{purpose:<12}  ") } else { String::new() };
     let (created, name, end, review, command) = match run {
+        ListedRun::Plan(_) => return String::new(), // it has lines of its own
         ListedRun::Kept { run, .. } => {
             let record = &run.record;
             let end = record.result.as_ref().map(|result| result.reason.name());
@@ -279,7 +235,7 @@ fn text_line(run: &ListedRun, with_purpose: bool, needs_attention: &[OpenIntent]
                 argv.join(" "),
             )
         }
-        ListedRun::Recorded { run, state } => (
+        ListedRun::Recorded { run, state, .. } => (
             run.created,
             run.name.as_ref().map(display::safe),
             display::safe(run.end.as_deref().unwrap_or_else(|| state.name())),
@@ -291,6 +247,6 @@ fn text_line(run: &ListedRun, with_purpose: bool, needs_attention: &[OpenIntent]
     let (id, name) = (run.id(), name.as_deref().unwrap_or("-"));
     let mut text =
         format!("{id}  {when}  {name:<12}  {purpose}{end:<12}  {review:<16}  {command}\n");
-    needs_attention.iter().for_each(|intent| text.push_str(&intent.text_line()));
+    OpenIntent::all_of(run).iter().for_each(|intent| text.push_str(&intent.text_line()));
     text
 }

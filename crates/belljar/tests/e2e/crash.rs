@@ -38,7 +38,7 @@ fn assert_unchanged(lab: &Lab, when: &str) {
 /// Returns the output of `belljar runs --json`.
 #[track_caller]
 fn list_runs(lab: &Lab) -> Vec<Value> {
-    let out = lab.belljar(["runs", "--json"]).succeed();
+    let out = lab.belljar(["runs", "--json", "--limit", "1000"]).succeed();
     out.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
 }
 

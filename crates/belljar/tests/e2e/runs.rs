@@ -112,6 +112,72 @@ fn submitted_run_continues_without_its_terminal_and_its_outputs_and_logs_are_sho
 }
 
 #[test]
+fn list_has_plans_and_single_commands_in_pages_and_needs_no_files_of_ended_runs() {
+    let lab = lab();
+    let mut expected = Vec::new();
+    for number in 0..3 {
+        let plan = "[task.a]\ndo.stub = 1\n[task.b]\ndo.stub = 2\nneeds = ['a']\n";
+        let run = submit(&lab, &format!("plan-{number}.toml"), plan);
+        assert_eq!(watch(&lab, &run).0, 0);
+        expected.push(format!("plan-{number}"));
+        lab.belljar(["run", "--name", &format!("single-{number}"), "--", "true"]).succeed();
+        expected.push(format!("single-{number}"));
+        // Without its files, an ended run is listed and cannot be shown.
+        let files = lab.state().join(format!("plans/{run}"));
+        fs::remove_dir_all(files).unwrap();
+    }
+    expected.reverse();
+    let objects = |args: &[&str]| -> Vec<Value> {
+        let text = lab.belljar(["runs", "--json"]).args(args).succeed();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let names = |objects: &[Value]| -> Vec<String> {
+        objects.iter().filter_map(|it| Some(it["name"].as_str()?.to_owned())).collect()
+    };
+    let pages = || {
+        let (mut found, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let mut args = vec!["--limit", "2"];
+            args.extend(after.as_deref().into_iter().flat_map(|after| ["--after", after]));
+            let page = objects(&args);
+            let page_names = names(&page);
+            assert!(page_names.len() <= 2, "{page:?}");
+            found.extend(page_names);
+            after = page.iter().find_map(|it| Some(it["next"].as_str()?.to_owned()));
+            if after.is_none() {
+                return found;
+            }
+        }
+    };
+    let all = objects(&[]);
+    assert_eq!(names(&all), expected);
+    let plan = &all[1];
+    assert_eq!((&plan["state"], &plan["reason"]), (&"finished".into(), &"succeeded".into()));
+    assert_eq!(
+        (&plan["tasks"], &plan["done"], &plan["phase"]),
+        (&2.into(), &2.into(), &"ended".into())
+    );
+    assert_eq!(pages(), expected);
+    // The database of runs is missing, or older than the ledger.
+    fs::remove_file(lab.state().join("runs.db")).unwrap();
+    assert_eq!(pages(), expected);
+    lab.belljar(["run", "--name", "later", "--", "true"]).succeed();
+    expected.insert(0, "later".to_owned());
+    assert_eq!(pages(), expected);
+    // The runs of another directory are listed only on request.
+    let other = lab.dir().join("other");
+    fs::create_dir(&other).unwrap();
+    let listed = |args: &[&str]| {
+        lab.belljar(["runs", "--json"]).args(args).cwd(&other).succeed().lines().count()
+    };
+    assert_eq!((listed(&[]), listed(&["--all"]), listed(&["--all", "--pending"])), (0, 7, 0));
+    let first = lab.belljar(["runs", "--limit", "1"]).run();
+    assert!(first.err().contains("there are more runs; add `--after "), "{}", first.err());
+    lab.belljar(["runs", "--after", "x"]).run().fails_with(2, "invalid cursor");
+    lab.belljar(["runs", "--limit", "0"]).run().fails_with(2, "--limit");
+}
+
+#[test]
 fn cancelled_run_ends_its_boxes_and_watch_returns_1() {
     let lab = lab();
     let plan = format!(

@@ -65,16 +65,30 @@ pub fn reader(state: &Scoped) -> Result<Option<Reader>, ReaderError> {
 /// Returns the runs in the ledger that have one of these purposes, newest first.
 pub fn list(reader: &Reader, purposes: &Purposes) -> Result<Vec<RecordedRun>, EngineError> {
     let mut all = Vec::new();
-    let query = Query { newest_first: true, ..created_events() };
+    each_before(reader, purposes, None, &mut |_, run| {
+        all.push(run);
+        true
+    })?;
+    Ok(all)
+}
+
+/// Calls `show` for every run that has one of these purposes and was recorded before the event with the
+/// index `before`, newest first, until it returns `false`. The number is the index of the first event.
+pub fn each_before(
+    reader: &Reader,
+    purposes: &Purposes,
+    before: Option<u64>,
+    show: &mut dyn FnMut(u64, RecordedRun) -> bool,
+) -> Result<(), EngineError> {
+    let query = Query { newest_first: true, before, ..created_events() };
     each(reader, query, &mut |row| {
         if let (Some(id), Some((created, time))) = (row.run, created(reader, row)?)
             && purposes.include(purpose(&created))
         {
-            all.push(recorded(reader, id, created, time)?);
+            return Ok(show(row.index, recorded(reader, id, created, time)?));
         }
         Ok(true)
-    })?;
-    Ok(all)
+    })
 }
 
 /// Returns a run as recorded in the ledger; `None` if the ledger has no record of it.
@@ -116,6 +130,17 @@ pub fn newest(reader: &Reader, purposes: &Purposes) -> Result<Option<RunId>, Eng
     Ok(found)
 }
 
+/// Returns the index of the first event of a run in the ledger, and its purpose if that is recorded.
+/// Returns `None` if the ledger does not have the run.
+pub fn position(
+    reader: &Reader,
+    run: RunId,
+) -> Result<Option<(u64, Option<Purpose>)>, EngineError> {
+    let Some(row) = reader.find(run, 0).kind(ErrorKind::Broken)? else { return Ok(None) };
+    let created = created(reader, &row)?;
+    Ok(Some((row.index, created.and_then(|(created, _)| purpose(&created)))))
+}
+
 /// A cache of the purposes of runs, each read from the ledger once.
 #[derive(Debug, Default)]
 pub struct KnownPurposes(BTreeMap<RunId, Option<Purpose>>);
@@ -126,9 +151,7 @@ impl KnownPurposes {
         if let Some(known) = self.0.get(&run) {
             return Ok(*known);
         }
-        let first = reader.find(run, 0).kind(ErrorKind::Broken)?;
-        let created = first.map(|row| created(reader, &row)).transpose()?.flatten();
-        let purpose = created.and_then(|(created, _)| purpose(&created));
+        let purpose = position(reader, run)?.and_then(|(_, purpose)| purpose);
         self.0.insert(run, purpose);
         Ok(purpose)
     }

@@ -118,7 +118,8 @@ fn accept(
     let mut progress = RunState::new(Arc::clone(&earlier.graph), new);
     progress.apply(&accepted);
     let reused = reuse(state, earlier, &files, &mut progress, first, at).map_err(discard)?;
-    let created = submit::created(state, plan, policy, &plan.canonical()).map_err(discard)?;
+    let base = &earlier.submitted.base;
+    let created = submit::created(state, plan, base, policy, &plan.canonical()).map_err(discard)?;
     let mut drafts =
         vec![Draft::new(created), Draft::new(facts::event(&accepted)).by(Actor::Driver)];
     let mut tasks = Vec::new();

@@ -5,7 +5,7 @@ use belljar_ledger::{LedgerPaths, Reader, ReaderError};
 
 use super::store::StoreError;
 use super::store::sqlite::RunDb;
-pub use super::store::{Cursor, CursorError, Page, RunRow, RunStatus, RunsQuery};
+pub use super::store::{Cursor, CursorError, Page, RunRow, RunStatus, RunsQuery, TaskCounts};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 

@@ -18,6 +18,7 @@ pub(super) mod sqlite;
 mod tests;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use belljar_model::RunId;
@@ -83,11 +84,36 @@ pub struct RunRow {
     pub ended: Option<Moment>,
     /// The usage of all attempts that have ended.
     pub spent: Amounts,
+    pub template: String,
+    /// The directory that relative paths of the plan refer to; `None` if the ledger does not name it.
+    pub directory: Option<PathBuf>,
+    /// The tasks of a run that has ended; `None` while it is open.
+    pub tasks: Option<TaskCounts>,
+}
+
+/// The numbers of tasks and instances of a run that has ended. A task with an empty list of items counts
+/// nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskCounts {
+    pub all: u64,
+    pub done: u64,
 }
 
 /// The place in a list of runs at which the next page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor(u64);
+
+impl Cursor {
+    /// Returns the cursor of the runs that were recorded before the event with an index.
+    pub const fn before(index: u64) -> Self {
+        Self(index)
+    }
+
+    /// Returns the index of the ledger before which the page has its runs.
+    pub const fn index(self) -> u64 {
+        self.0
+    }
+}
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,6 +143,9 @@ pub struct RunsQuery {
     pub statuses: Vec<RunStatus>,
     /// Only runs of plans with this name.
     pub name: Option<String>,
+    /// Only runs that were submitted from the directory with this device and inode number, and runs whose
+    /// directory the ledger does not name.
+    pub directory: Option<(u64, u64)>,
     /// Continue after the page with this cursor.
     pub after: Option<Cursor>,
     /// The number of rows of a page, from 1 to 1,000; 50 if it is not set.
@@ -128,8 +157,13 @@ const MAX_LIMIT: usize = 1000;
 
 impl RunsQuery {
     fn limit(&self) -> usize {
-        self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT)
+        page_size(self.limit)
     }
+}
+
+/// Returns the number of rows of a page.
+pub(super) fn page_size(limit: Option<usize>) -> usize {
+    limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT)
 }
 
 /// A part of a list.

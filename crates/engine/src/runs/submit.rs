@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -111,7 +112,7 @@ fn accept(
     };
     let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     let drafts = [
-        Draft::new(created(state, plan, policy, &text)?),
+        Draft::new(created(state, plan, base, policy, &text)?),
         Draft::new(facts::event(&accepted)).by(Actor::Driver),
     ];
     let drafts = drafts.map(|draft| draft.of_run(run)).to_vec();
@@ -150,6 +151,7 @@ fn submitted(
 pub(super) fn created(
     state: &Scoped,
     plan: &CheckedPlan,
+    base: &Path,
     policy: Digest,
     text: &str,
 ) -> Result<RunCreated, EngineError> {
@@ -160,7 +162,7 @@ pub(super) fn created(
         mode: Mode::ReadOnly.to_string(),
         net: Net::None.to_string(),
         policy,
-        workspace: None,
+        workspace: Some(base.as_os_str().as_bytes().to_vec()),
         record: "hashes".to_owned(),
         command: Body::hash_of(text.as_bytes()).kind(ErrorKind::Broken)?,
         environment: Vec::new(),

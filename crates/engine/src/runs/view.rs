@@ -19,6 +19,7 @@ use super::machine::{
     Command, Ended, Fact, FactKind, Moment, Outcome, Phase, RunState, Settled, Status, TaskRef,
     Try, Verdict,
 };
+use super::rows::{self, RunsQuery};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::reading::{each, read};
 use crate::record::runs::{self, Purposes, RecordedRun};
@@ -122,31 +123,20 @@ pub fn find(state: &Scoped, text: &str) -> Result<RunId, EngineError> {
             }
         }
     }
-    for run in stored(state)? {
-        let recorded = runs::find(&reader, run)?;
-        if recorded.is_some_and(|recorded| recorded.name.as_deref() == Some(text)) {
-            return Ok(run);
+    let mut query = RunsQuery { name: Some(text.to_owned()), ..RunsQuery::default() };
+    loop {
+        let page = rows::runs(state, &query)?;
+        // A run whose files were removed cannot be shown.
+        if let Some(row) = page.rows.iter().find(|row| has_files(state, row.run)) {
+            return Ok(row.run);
         }
+        query.after = Some(page.next.ok_or_else(missing)?);
     }
-    Err(missing())
 }
 
 /// Returns whether a run is the run of a plan with files here.
 pub fn has_files(state: &Scoped, run: RunId) -> bool {
     RunFiles::of(state.store().layout(), run).exist()
-}
-
-/// Returns the runs of plans that have files here, newest first.
-pub fn stored(state: &Scoped) -> Result<Vec<RunId>, EngineError> {
-    let layout = state.store().layout();
-    let entries = match fs::read_dir(layout.plans()) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.context("cannot list the runs of plans").kind(ErrorKind::Broken)?,
-    };
-    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut runs: Vec<RunId> = ids.filter(|run| RunFiles::of(layout, *run).exist()).collect();
-    runs.sort_unstable_by(|one, other| other.cmp(one));
-    Ok(runs)
 }
 
 /// Returns the runs of plans that have not ended, oldest first.

@@ -1,35 +1,15 @@
-//! The runs of plans in the list of runs.
-
-use std::os::unix::fs::MetadataExt as _;
+//! The lines of runs of plans in the list of runs.
 
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
-use belljar_engine::record::runs::Purposes;
-use belljar_engine::runs::machine::{Phase, Status};
-use belljar_engine::runs::view::{self, RunView};
-use belljar_engine::scope::Scoped;
+use belljar_engine::runs::list::PlanRun;
+use belljar_engine::runs::machine::Status;
+use belljar_engine::runs::rows::{RunStatus, TaskCounts};
+use belljar_engine::runs::view::RunView;
 use belljar_model::{Purpose, RunId, RunState, display};
 use serde::Serialize;
 
 use crate::print;
-
-/// A run of a plan in the list of runs.
-pub(super) struct PlanRun {
-    pub(super) id: RunId,
-    view: Result<RunView, EngineError>,
-}
-
-/// Returns the runs of plans, newest first, if the list has runs of plans.
-pub(super) fn list(
-    state: &Scoped,
-    purposes: Option<&Purposes>,
-) -> Result<Vec<PlanRun>, EngineError> {
-    if purposes.is_some_and(|purposes| !purposes.include(Some(Purpose::Plan))) {
-        return Ok(Vec::new());
-    }
-    let runs = view::stored(state)?.into_iter();
-    Ok(runs.map(|id| PlanRun { id, view: view::run(state, id) }).collect())
-}
 
 /// A run of a plan, as JSON. It has the fields of other runs, and its tasks.
 #[derive(Serialize)]
@@ -44,72 +24,79 @@ struct PlanRunLine<'a> {
     reason: Option<&'a str>,
     purpose: Purpose,
     phase: &'a str,
-    tasks: usize,
-    done: usize,
+    /// The number of tasks and instances; null if the run is open and its files are missing.
+    tasks: Option<u64>,
+    done: Option<u64>,
     /// The tasks that wait for a person.
     needs_person: Vec<String>,
 }
 
-impl PlanRun {
-    /// Returns whether a person must act before the run can continue.
-    pub(super) fn waits(&self) -> bool {
-        let waits = |view: &RunView| matches!(view.phase, Phase::Waiting | Phase::Attention);
-        self.view.as_ref().is_ok_and(waits)
-    }
-
-    /// Returns whether the plan was submitted from this directory.
-    pub(super) fn belongs_to_directory(&self, current_dir: (u64, u64)) -> bool {
-        self.view.as_ref().map_or(true, |view| {
-            view.base.metadata().is_ok_and(|it| (it.dev(), it.ino()) == current_dir)
-        })
-    }
-
-    pub(super) fn print(&self, with_purpose: bool, json: bool) -> Result<(), EngineError> {
-        match (&self.view, json) {
-            (Ok(view), false) => print::out(&text_line(view, with_purpose)),
-            (Ok(view), true) => print::json(&json_line(view)),
-            (Err(error), false) => {
-                let why = display::safe_line(format!("{error:#}"));
-                print::out(&format!("{}  cannot be shown: {why}\n", self.id))
+impl<'a> PlanRunLine<'a> {
+    fn of(PlanRun { row, .. }: &'a PlanRun, view: Option<&'a RunView>) -> Self {
+        let (phase, state, reason) = match row.status {
+            RunStatus::Ended(outcome) => ("ended", RunState::Finished, Some(outcome.name())),
+            RunStatus::Running | RunStatus::Waiting | RunStatus::Attention => {
+                (row.status.name(), RunState::Running, None)
             }
-            (Err(error), true) => {
-                let why = format!("{error:#}");
-                print::json(&serde_json::json!({ "id": self.id, "damaged": true, "why": why }))
+        };
+        let counts = match view {
+            Some(view) => {
+                let [all, done] = [view.tasks.len(), view.done()].map(|number| number as u64);
+                Some(TaskCounts { all, done })
             }
+            None => row.tasks,
+        };
+        let needs_person = |status| matches!(status, Status::Gated | Status::Attention);
+        let tasks = view.into_iter().flat_map(|view| &view.tasks);
+        let waiting = tasks.filter(|task| needs_person(task.status));
+        Self {
+            id: row.run,
+            name: &row.name,
+            created: row.accepted.0,
+            template: &row.template,
+            state,
+            reason,
+            purpose: Purpose::Plan,
+            phase,
+            tasks: counts.map(|counts| counts.all),
+            done: counts.map(|counts| counts.done),
+            needs_person: waiting.map(|task| task.of.to_string()).collect(),
         }
-        .kind(ErrorKind::Broken)
+    }
+
+    fn text(&self, with_purpose: bool) -> String {
+        let purpose =
+            if with_purpose { format!("{:<12}  ", self.purpose.name()) } else { String::new() };
+        let (id, name) = (self.id, display::safe(self.name));
+        let when = moment::readable_seconds(self.created.saturating_mul(1_000_000));
+        let end = self.reason.unwrap_or(self.phase);
+        let tasks = match (self.done, self.tasks) {
+            (Some(done), Some(tasks)) => format!("{done} of {tasks} tasks"),
+            _ => "-".to_owned(),
+        };
+        format!("{id}  {when}  {name:<12}  {purpose}{end:<12}  {tasks:<16}  plan\n")
     }
 }
 
-fn json_line(view: &RunView) -> PlanRunLine<'_> {
-    let needs_person = |status| matches!(status, Status::Gated | Status::Attention);
-    let waiting = view.tasks.iter().filter(|task| needs_person(task.status));
-    PlanRunLine {
-        id: view.run,
-        name: &view.name,
-        created: view.accepted.0,
-        template: view.plan.template(),
-        state: if view.outcome.is_some() { RunState::Finished } else { RunState::Running },
-        reason: view.outcome.map(|outcome| outcome.name()),
-        purpose: Purpose::Plan,
-        phase: view.phase.name(),
-        tasks: view.tasks.len(),
-        done: view.done(),
-        needs_person: waiting.map(|task| task.of.to_string()).collect(),
-    }
-}
-
-fn text_line(view: &RunView, with_purpose: bool) -> String {
-    let purpose =
-        if with_purpose { format!("{:<12}  ", Purpose::Plan.name()) } else { String::new() };
-    let (id, name) = (view.run, display::safe(&view.name));
-    let when = moment::readable_seconds(view.accepted.0.saturating_mul(1_000_000));
-    let end = match view.phase {
-        Phase::Attention => "attention",
-        Phase::Running | Phase::Waiting | Phase::Ended => {
-            view.outcome.map_or_else(|| view.phase.name(), |outcome| outcome.name())
-        }
+/// Prints a run of a plan.
+pub(super) fn print(run: &PlanRun, with_purpose: bool, json: bool) -> Result<(), EngineError> {
+    let view = match &run.open {
+        None => None,
+        Some(Ok(view)) => Some(view),
+        Some(Err(error)) => return print_damaged(run.row.run, error, json),
     };
-    let tasks = format!("{} of {} tasks", view.done(), view.tasks.len());
-    format!("{id}  {when}  {name:<12}  {purpose}{end:<12}  {tasks:<16}  plan\n")
+    let line = PlanRunLine::of(run, view);
+    let printed = if json { print::json(&line) } else { print::out(&line.text(with_purpose)) };
+    printed.kind(ErrorKind::Broken)
+}
+
+/// Prints an open run whose files cannot be read.
+fn print_damaged(id: RunId, error: &EngineError, json: bool) -> Result<(), EngineError> {
+    let why = format!("{error:#}");
+    let printed = if json {
+        print::json(&serde_json::json!({ "id": id, "damaged": true, "why": why }))
+    } else {
+        print::out(&format!("{id}  cannot be shown: {}\n", display::safe_line(why)))
+    };
+    printed.kind(ErrorKind::Broken)
 }

@@ -149,6 +149,10 @@ impl Rows<'_> {
             seq: row.index,
             opened: row.time / 1_000_000, // milliseconds
             ended: None,
+            template: created.template.clone(),
+            directory: created.workspace.clone(),
+            tasks: None,
+            done: None,
         });
         self.runs.insert(run, stored);
     }
@@ -382,13 +386,21 @@ impl Rows<'_> {
 
     /// Writes the rows of the runs.
     fn finish(self) -> rusqlite::Result<()> {
-        let sql = "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        let sql = "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
             ON CONFLICT (run) DO UPDATE SET tenant = ?2, principal = ?3, name = ?4, state = ?5,
-            plan = ?6, seq = ?7, opened = ?8, ended = ?9, sum = ?10";
+            plan = ?6, seq = ?7, opened = ?8, ended = ?9, template = ?10, directory = ?11, tasks = ?12,
+            done = ?13, sum = ?14";
         let mut statement = self.transaction.prepare_cached(sql)?;
         for mut stored in self.runs.into_values().flatten() {
             if stored.ended.is_none() {
                 stored.state = open_status(self.transaction, &stored.run)?.name().to_owned();
+            } else {
+                let sql = "SELECT count(*), count(*) FILTER (WHERE state = 'done') FROM task
+                    WHERE run = ?1";
+                let mut count = self.transaction.prepare_cached(sql)?;
+                (stored.tasks, stored.done) = count.query_row([&stored.run], |row| {
+                    Ok((Some(position(row, 0)?), Some(position(row, 1)?)))
+                })?;
             }
             statement.execute((
                 &stored.run,
@@ -400,6 +412,10 @@ impl Rows<'_> {
                 number(stored.seq),
                 number(stored.opened),
                 stored.ended.map(number),
+                &stored.template,
+                &stored.directory,
+                stored.tasks.map(number),
+                stored.done.map(number),
                 stored.sum(),
             ))?;
         }

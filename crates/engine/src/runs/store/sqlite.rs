@@ -3,8 +3,10 @@
 //! SQLite finds the write-ahead log beside its database by name. Opening and removing the database therefore
 //! hold a lock, so that no process combines files of two databases.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,14 +18,14 @@ use rusqlite::types::{FromSqlError, Type, Value};
 use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior, params_from_iter};
 
 use super::apply::{self, Applied};
-use super::{Cursor, Page, RunRow, RunStatus, RunsQuery, StoreError};
+use super::{Cursor, Page, RunRow, RunStatus, RunsQuery, StoreError, TaskCounts};
 use crate::runs::budget::{Amounts, Unit};
 use crate::runs::machine::Moment;
 use crate::store::layout::Layout;
 use crate::store::lock::{self, LockGuard, Rank};
 
 /// The version of the tables, raised with every change; a database of another version is rebuilt.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// The maximum time that a caller waits for other processes.
 const BUSY: Duration = Duration::from_secs(5);
@@ -49,11 +51,16 @@ CREATE TABLE run (
     seq BIGINT NOT NULL,
     opened BIGINT NOT NULL,
     ended BIGINT,
+    template TEXT NOT NULL,
+    directory BLOB,
+    tasks BIGINT,
+    done BIGINT,
     sum BIGINT NOT NULL
 );
 CREATE UNIQUE INDEX run_of_tenant ON run (tenant, seq);
 CREATE INDEX run_in_state ON run (tenant, state, seq);
 CREATE INDEX run_with_name ON run (tenant, name, seq);
+CREATE INDEX run_in_directory ON run (tenant, directory, seq);
 CREATE INDEX run_open ON run (state) WHERE ended IS NULL;
 CREATE TABLE task (
     run TEXT NOT NULL,
@@ -94,8 +101,8 @@ CREATE INDEX gate_due ON gate (deadline) WHERE answered_by IS NULL;
 /// All tables except `meta`.
 const DERIVED: [&str; 4] = ["run", "task", "account", "gate"];
 
-pub(super) const RUN_COLUMNS: &str =
-    "run, tenant, principal, name, state, plan, seq, opened, ended, sum";
+pub(super) const RUN_COLUMNS: &str = "run, tenant, principal, name, state, plan, seq, opened, ended, \
+                                      template, directory, tasks, done, sum";
 
 /// The device and inode number of a file.
 type Identity = (u64, u64);
@@ -217,19 +224,34 @@ impl RunDb {
     fn find(&self, tenant: &TenantId, query: &RunsQuery) -> Result<Page<RunRow>, StoreError> {
         let limit = query.limit();
         let mut rows = Vec::new();
-        // One query for each state, because each of them reads its rows in the order of an index.
+        // One query for each state and directory, because each of them reads its rows in the order of an
+        // index.
         let statuses = query.statuses.iter().map(|status| Some(*status));
         let statuses: Vec<Option<RunStatus>> = match query.statuses.is_empty() {
             true => vec![None],
             false => statuses.collect(),
         };
-        for status in statuses {
+        let directories = match query.directory {
+            None => vec![None],
+            Some(wanted) => self.directories(tenant, wanted)?.into_iter().map(Some).collect(),
+        };
+        for (status, directory) in
+            statuses.iter().flat_map(|status| directories.iter().map(move |it| (status, it)))
+        {
             let mut conditions = vec!["tenant = ?", "seq < ?"];
             let before = query.after.map_or(i64::MAX, |Cursor(before)| number(before));
             let mut values: Vec<Value> = vec![tenant.to_string().into(), before.into()];
             if let Some(status) = status {
                 conditions.push("state = ?");
                 values.push(status.name().to_owned().into());
+            }
+            if let Some(directory) = directory {
+                // Few runs are open, and `+` excludes the index of directories.
+                conditions.push(match status {
+                    Some(RunStatus::Ended(_)) | None => "directory IS ?",
+                    Some(_) => "+directory IS ?",
+                });
+                values.push(directory.clone());
             }
             if let Some(name) = &query.name {
                 conditions.push("name = ?");
@@ -246,6 +268,8 @@ impl RunDb {
             for row in found {
                 rows.push(row?);
             }
+            #[cfg(test)]
+            count_steps(&statement);
         }
         rows.sort_by_key(|row: &StoredRun| std::cmp::Reverse(row.seq));
         rows.dedup_by_key(|row| row.seq);
@@ -254,6 +278,28 @@ impl RunDb {
         let next = rows.last().filter(|_| has_more).map(|last| Cursor(last.seq));
         let rows = rows.into_iter().map(|row| self.complete(row)).collect::<Result<_, _>>()?;
         Ok(Page { rows, next })
+    }
+
+    /// Returns the values of the column `directory` that name a directory, and the value of no directory.
+    ///
+    /// A directory can have several paths. Each different path is one search in the index.
+    fn directories(&self, tenant: &TenantId, wanted: Identity) -> Result<Vec<Value>, StoreError> {
+        let sql = "SELECT min(directory) FROM run WHERE tenant = ?1 AND directory > ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let (mut found, mut last) = (vec![Value::Null], Vec::new());
+        let tenant = tenant.to_string();
+        while let Some(path) = statement.query_row((&tenant, &last), |row| row.get(0))? {
+            let path: Vec<u8> = path;
+            // Unlike the identity of the database, that of a directory follows symbolic links.
+            let meta = fs::metadata(Path::new(OsStr::from_bytes(&path)));
+            if meta.is_ok_and(|meta| (meta.dev(), meta.ino()) == wanted) {
+                found.push(Value::Blob(path.clone()));
+            }
+            last = path;
+        }
+        #[cfg(test)]
+        count_steps(&statement);
+        Ok(found)
     }
 
     /// Adds the usage to a row.
@@ -278,6 +324,9 @@ impl RunDb {
             accepted: Moment(stored.opened),
             ended: stored.ended.map(Moment),
             spent,
+            template: stored.template,
+            directory: stored.directory.map(|path| OsString::from_vec(path).into()),
+            tasks: stored.tasks.zip(stored.done).map(|(all, done)| TaskCounts { all, done }),
         })
     }
 
@@ -296,6 +345,18 @@ impl RunDb {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of steps of SQLite for the pages of this thread.
+    pub(super) static STEPS: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn count_steps(statement: &rusqlite::Statement<'_>) {
+    let steps = statement.reset_status(rusqlite::StatementStatus::VmStep);
+    STEPS.with(|all| all.set(all.get() + i64::from(steps)));
+}
+
 /// A row of the table `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredRun {
@@ -308,11 +369,20 @@ pub(super) struct StoredRun {
     pub(super) seq: u64,
     pub(super) opened: u64,
     pub(super) ended: Option<u64>,
+    pub(super) template: String,
+    pub(super) directory: Option<Vec<u8>>,
+    /// The number of tasks and instances, once the run has ended.
+    pub(super) tasks: Option<u64>,
+    /// The number of tasks and instances that are done, once the run has ended.
+    pub(super) done: Option<u64>,
 }
 
 impl StoredRun {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let ended: Option<i64> = row.get(8)?;
+        let optional = |column: usize| -> rusqlite::Result<Option<u64>> {
+            let value: Option<i64> = row.get(column)?;
+            value.map(|_| position(row, column)).transpose()
+        };
         let stored = Self {
             run: row.get(0)?,
             tenant: row.get(1)?,
@@ -322,19 +392,26 @@ impl StoredRun {
             plan: row.get(5)?,
             seq: position(row, 6)?,
             opened: position(row, 7)?,
-            ended: ended.map(|_| position(row, 8)).transpose()?,
+            ended: optional(8)?,
+            template: row.get(9)?,
+            directory: row.get(10)?,
+            tasks: optional(11)?,
+            done: optional(12)?,
         };
-        match row.get::<_, i64>(9)? == stored.sum() {
+        match row.get::<_, i64>(13)? == stored.sum() {
             true => Ok(stored),
-            false => Err(invalid_value(9)),
+            false => Err(invalid_value(13)),
         }
     }
 
     /// Returns a checksum of all columns, because SQLite has none.
     pub(super) fn sum(&self) -> i64 {
-        let Self { run, tenant, principal, name, state, plan, seq, opened, ended } = self;
-        let numbers = [Some(*seq), Some(*opened), *ended].map(|number| format!("{number:?}"));
-        let texts = [run, tenant, principal, name, state];
+        let Self { run, tenant, principal, name, state, plan, seq, opened, .. } = self;
+        let Self { ended, template, directory, tasks, done, .. } = self;
+        let numbers = [Some(*seq), Some(*opened), *ended, *tasks, *done];
+        let numbers = numbers.map(|number| format!("{number:?}"));
+        let directory = format!("{directory:?}"); // tells a missing one from an empty one
+        let texts = [run, tenant, principal, name, state, template, &directory];
         let texts = texts.into_iter().chain(&numbers).map(String::as_bytes);
         let mut parts: Vec<&[u8]> = texts.flat_map(|text| [text, b"\0"]).collect();
         parts.push(plan.as_deref().unwrap_or_default());

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use belljar_ledger::{
@@ -12,7 +14,7 @@ use belljar_model::caller::TenantId;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::sqlite::RunDb;
+use super::sqlite::{RunDb, STEPS};
 use super::*;
 use crate::runs::budget::{Limits, Unit};
 use crate::runs::facts;
@@ -72,13 +74,17 @@ impl Home {
     }
 
     fn create(&self, run: RunId, name: &str, purpose: &str) {
+        self.create_in(run, name, purpose, None);
+    }
+
+    fn create_in(&self, run: RunId, name: &str, purpose: &str, directory: Option<&Path>) {
         let created = RunCreated {
             name: Some(name.to_owned()),
             template: "default".to_owned(),
             mode: "read-only".to_owned(),
             net: "none".to_owned(),
             policy: Digest::of(&[]),
-            workspace: None,
+            workspace: directory.map(|path| path.as_os_str().as_bytes().to_vec()),
             record: "hashes".to_owned(),
             command: Body::hash_of(b"plan").unwrap(),
             environment: Vec::new(),
@@ -270,7 +276,7 @@ fn filters_by_state_and_name_are_combined_and_pages_of_several_states_are_sorted
             statuses: statuses.to_vec(),
             name: name.map(str::to_owned),
             limit: Some(2),
-            after: None,
+            ..RunsQuery::default()
         };
         let mut found = Vec::new();
         loop {
@@ -289,6 +295,91 @@ fn filters_by_state_and_name_are_combined_and_pages_of_several_states_are_sorted
     check(&[succeeded, succeeded], Some("odd"), &[]);
     check(&[], Some("odd"), &[11, 9, 7, 5, 3, 1]);
     check(&RunStatus::ALL, Some("none"), &[]);
+}
+
+/// Submits a plan that ends at once, in a directory.
+fn submit_ended(home: &Home, number: u32, directory: Option<&Path>) -> RunId {
+    let run = RunId::new(number.into(), 0);
+    home.create_in(run, "p", "plan", directory);
+    home.record(run, vec![started("a", 1, 9), ended("a", 1, 1), end(Outcome::Succeeded)]);
+    run
+}
+
+#[test]
+fn list_of_a_directory_has_its_runs_under_all_its_paths_and_those_without_a_directory() {
+    let home = Home::new();
+    let dirs = tempfile::tempdir().unwrap();
+    let [own, other, link, gone] = ["own", "other", "link", "gone"].map(|it| dirs.path().join(it));
+    for dir in [&own, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    let all = [Some(&own), Some(&other), Some(&link), None, Some(&gone), Some(&own)];
+    let submit = |(number, dir): (u32, &Option<&PathBuf>)| {
+        submit_ended(&home, number, dir.map(PathBuf::as_path))
+    };
+    let runs: Vec<RunId> = (0..).zip(&all).map(submit).collect();
+    let database = home.current();
+    let of = |dir: &Path| {
+        let meta = fs::metadata(dir).unwrap();
+        let directory = Some((meta.dev(), meta.ino()));
+        let mut query = RunsQuery { directory, limit: Some(2), ..RunsQuery::default() };
+        let mut found = Vec::new();
+        loop {
+            let page = page(&database, &query);
+            found.extend(page.rows.iter().map(|row| row.run));
+            query.after = page.next;
+            if query.after.is_none() {
+                return found;
+            }
+        }
+    };
+    assert_eq!(of(&own), [runs[5], runs[3], runs[2], runs[0]]);
+    assert_eq!(of(&other), [runs[3], runs[1]]);
+    let first = &page(&database, &RunsQuery::default()).rows[0];
+    assert_eq!(first.directory.as_deref(), Some(own.as_path()));
+    assert_eq!(first.tasks, Some(TaskCounts { all: 1, done: 1 }));
+}
+
+#[test]
+fn cost_of_a_page_does_not_depend_on_the_number_of_ended_runs() {
+    let home = Home::new();
+    let dirs = tempfile::tempdir().unwrap();
+    let other = dirs.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let meta = fs::metadata(dirs.path()).unwrap();
+    let directory = Some((meta.dev(), meta.ino()));
+    let mut number = 0;
+    let mut submit = |count: u32| {
+        for _ in 0..count {
+            number += 1;
+            let own = (number % 8 == 1).then_some(dirs.path());
+            submit_ended(&home, number, Some(own.unwrap_or(&other)));
+        }
+    };
+    let open = vec![RunStatus::Waiting, RunStatus::Attention];
+    let queries = [
+        RunsQuery::default(),
+        RunsQuery { directory, ..RunsQuery::default() },
+        RunsQuery { statuses: open.clone(), ..RunsQuery::default() },
+        RunsQuery { statuses: open, directory, ..RunsQuery::default() },
+        RunsQuery { name: Some("p".to_owned()), ..RunsQuery::default() },
+    ];
+    let costs = || {
+        let database = home.current();
+        queries.clone().map(|query| {
+            STEPS.set(0);
+            let query = RunsQuery { limit: Some(3), ..query };
+            let page = page(&database, &query);
+            (page.rows.len(), STEPS.get())
+        })
+    };
+    submit(32);
+    let few = costs();
+    submit(480);
+    assert_eq!(costs(), few);
+    assert!(few.iter().all(|(_, steps)| *steps > 0), "control: steps are counted: {few:?}");
+    assert_eq!(few.map(|(rows, _)| rows), [3, 3, 0, 0, 3]);
 }
 
 #[test]
