@@ -71,6 +71,11 @@ impl NetworkSpec {
         self.policy.budget = lowest(self.policy.budget, lease);
     }
 
+    /// Returns the declarations of the secrets.
+    pub(crate) fn secrets(&self) -> &[SecretDecl] {
+        &self.policy.secrets
+    }
+
     /// Replaces the declarations of the secrets.
     pub(crate) fn set_secrets(&mut self, secrets: Vec<SecretDecl>) {
         self.policy.secrets = secrets;

@@ -25,12 +25,14 @@ mod lines;
 mod node;
 mod read;
 mod tier;
+mod tools;
 
 pub use check::{Ceiling, TierFacts};
 pub use checked::{CheckedPlan, StoredPlanError};
 pub use fault::{PlanFault, PlanFaults};
 pub use id::{IdError, InputName, Label, TaskId, TierName};
 pub use tier::{ModelTier, TierProvider, TierProviderError};
+pub use tools::{MAX_TURNS, ModelTool, ModelToolError, ModelTools, Overflow};
 
 pub use crate::net::TokenPrice;
 
@@ -157,6 +159,12 @@ pub enum Executor {
         escalate: Vec<TierName>,
         prompt: Text,
         max_tokens: Option<u64>,
+        /// What happens to a request that is longer than the context window of its model.
+        #[serde(default, skip_serializing_if = "Overflow::is_refused")]
+        overflow: Overflow,
+        /// The tools that the model can use in the box of the task, or none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tools: Option<Box<ModelTools>>,
     },
     /// A decision of a person.
     Approval {
@@ -174,12 +182,27 @@ pub enum Executor {
     Stub { output: Json, delay: Duration, fail: Option<String> },
 }
 
-/// The directory that a command sees as `/workspace`.
+impl Executor {
+    /// Returns the directory of the user that the box sees, if any.
+    pub const fn workspace(&self) -> Option<&TaskWorkspace> {
+        match self {
+            Self::Command { workspace, .. } => workspace.as_ref(),
+            Self::Model { tools: Some(tools), .. } => tools.workspace.as_ref(),
+            Self::Model { tools: None, .. }
+            | Self::Code { .. }
+            | Self::Agent { .. }
+            | Self::Approval { .. }
+            | Self::Stub { .. } => None,
+        }
+    }
+}
+
+/// The directory that a command or the tools of a model see as `/workspace`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskWorkspace {
     pub directory: PathBuf,
-    /// Whether the command can change files; the changes are held back for review.
+    /// Whether files can be changed; the changes are held back for review.
     pub overlay: bool,
 }
 

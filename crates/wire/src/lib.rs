@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 pub use model::{
     InputSource, ModelAnswer, ModelFailure, ModelFailureKind, ModelInput, ModelJob, ModelOutput,
-    ModelProtocol, ModelUsage,
+    ModelProtocol, ModelUsage, ToolJob,
 };
 
 /// Maximum length of the JSON text in a frame, in bytes.

@@ -1,4 +1,4 @@
-//! The job to ask a language model one question, and its result.
+//! The job to ask a language model a question, with or without tools, and its result.
 //!
 //! The host names the protocol and the environment variable with the placeholder of the key. It knows
 //! neither the key nor the format of requests. Everything in the result comes from a server and is
@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A question to a language model that has one answer.
+/// A question to a language model that has one answer. With tools, the answer can follow after several turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelJob {
     pub protocol: ModelProtocol,
@@ -28,6 +28,32 @@ pub struct ModelJob {
     pub output: ModelOutput,
     /// The maximum number of tokens of one answer.
     pub max_tokens: u64,
+    /// The context window of the model in tokens, if it is known.
+    #[serde(default)]
+    pub window: Option<u64>,
+    /// Whether a question that is longer than the window is cut. Otherwise it is refused.
+    #[serde(default)]
+    pub cuts: bool,
+    /// The tools that the model can call, or none.
+    #[serde(default)]
+    pub tools: Option<ToolJob>,
+}
+
+/// The tools of a question. The worker runs them in its own box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolJob {
+    /// The names of the tools.
+    pub names: Vec<String>,
+    /// The maximum number of requests to the model.
+    pub turns: u32,
+    /// The heap limit of a program that the model runs in the worker, in bytes.
+    pub memory: u64,
+    /// The permission rules, in the syntax of `belljar.toml`.
+    pub allow: Vec<String>,
+    pub ask: Vec<String>,
+    pub deny: Vec<String>,
+    /// Whether a call that no rule concerns is allowed.
+    pub skips_all: bool,
 }
 
 /// The protocol of a model server.
@@ -84,7 +110,7 @@ pub struct ModelAnswer {
     pub model: Option<String>,
     /// The tokens of all turns, as the server reported them.
     pub usage: ModelUsage,
-    /// The number of turns: 2 if the answer was repaired.
+    /// The number of turns. Each request to the model, a repair included, is a turn.
     pub turns: u32,
 }
 
@@ -123,7 +149,7 @@ pub enum ModelFailureKind {
     Unavailable,
     /// The question or the answer is longer than the limit of tokens or bytes.
     TooLong,
-    /// The model asked for another turn.
+    /// The model asked for another turn after the last one.
     Turns,
     /// The server did not accept the key.
     BadKey,
@@ -210,6 +236,17 @@ mod tests {
             ],
             output: ModelOutput::Json { schema: None },
             max_tokens: 4096,
+            window: Some(200_000),
+            cuts: false,
+            tools: Some(ToolJob {
+                names: vec!["shell".to_owned()],
+                turns: 50,
+                memory: 1 << 26,
+                allow: Vec::new(),
+                ask: Vec::new(),
+                deny: vec!["Bash(rm:*)".to_owned()],
+                skips_all: true,
+            }),
         });
         let bytes = encode(&job).unwrap();
         let text = String::from_utf8_lossy(&bytes[4..]).into_owned();

@@ -1,16 +1,27 @@
-//! Asks a language model one question, inside the box.
+//! Asks a language model a question, inside the box, and carries out the calls of tools that it makes.
 //!
 //! The key is a placeholder from the environment; the broker replaces it. `request` writes requests,
-//! `answer` reads the events of an answer, and `retry` decides about further tries: all three are
-//! pure. `client` does the I/O. The text of a try that failed is discarded.
+//! `answer` reads the events of an answer, `retry` decides about further tries, and `context` compares a
+//! question with the window of its model: all four are pure. Each protocol has a module of its own, which is
+//! pure too. `client` sends the requests, and `tools` carries out calls. The text of a try that failed is
+//! discarded.
 //!
-//! **Not here:** tools, and turns other than one repair of JSON.
+//! ```text
+//! question ──▶ answer ──calls──▶ results ──▶ answer …, at most `turns` times
+//!                 └──no call──▶ required form? ──▶ end, or one correction
+//! ```
 
 mod answer;
+mod anthropic;
 mod client;
+mod context;
 mod json;
+mod openai_chat;
+mod openai_responses;
 mod request;
 mod retry;
+mod tools;
+mod turns;
 
 use std::time::Duration;
 
@@ -19,7 +30,8 @@ use belljar_wire::{
 };
 use serde_json::value::RawValue;
 
-pub use client::ask;
+pub use client::{Surroundings, ask};
+pub use tools::ToolPlaces;
 
 /// The maximum size of the JSON of an answer in bytes: a frame without the rest of its message.
 const MAX_RESULT: usize = belljar_wire::MAX_FRAME - 1024;
@@ -31,7 +43,7 @@ pub struct Limits {
     pub tries: u32,
     /// The maximum time without a byte from the server.
     pub silence: Duration,
-    /// The maximum time of the whole question, with all tries and turns.
+    /// The maximum time of the whole question, with all tries and turns. With tools, that of each turn.
     pub deadline: Duration,
     /// The time before the second try. It doubles with each try.
     pub first_wait: Duration,
@@ -45,6 +57,8 @@ pub struct Limits {
     pub event: usize,
     /// The maximum size of all inputs in bytes.
     pub inputs: u64,
+    /// The maximum size of a request in bytes.
+    pub request: usize,
 }
 
 impl Default for Limits {
@@ -59,6 +73,7 @@ impl Default for Limits {
             answer: 16 << 20,
             event: 1 << 20,
             inputs: 24 << 20,
+            request: 64 << 20,
         }
     }
 }

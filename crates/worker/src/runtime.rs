@@ -16,7 +16,7 @@ mod calls;
 mod context;
 mod errors;
 mod files;
-mod glob;
+pub(crate) mod glob;
 mod host;
 mod modules;
 mod natives;
@@ -42,6 +42,11 @@ use crate::model;
 ///
 /// 192.0.2.1 is reserved for documentation (RFC 5737), so no real host has it.
 const BROKER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// The workspace in the box.
+const WORKSPACE: &str = "/workspace";
+/// The program of this process, which the box need not have as a file.
+const WORKER: &str = "/proc/self/exe";
 
 /// Runs a worker: reports that it is ready, reads one job, runs the job and exits the process.
 pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
@@ -90,13 +95,15 @@ async fn run_bridge(server: &HttpServerJob) -> io::Result<()> {
     bridge::run(BROKER, server, input, streams::Output).await
 }
 
-/// Asks a language model. Each failed try is a line of standard error.
+/// Asks a language model. Each failed try and each call of a tool is a line of standard error.
 async fn ask_model(host: &Host, job: &ModelJob) -> ProgramResult {
     let report = |line: &str| {
         // Without the host, sending the result fails too.
         host.output(Stream::Stderr, &format!("{line}\n")).ok();
     };
-    model::result(model::ask(BROKER, job, &host.env, &model::Limits::default(), &report).await)
+    let tools = model::ToolPlaces { workspace: WORKSPACE.into(), worker: WORKER.into() };
+    let around = model::Surroundings { broker: BROKER, env: &host.env, tools: &tools };
+    model::result(model::ask(&around, job, &model::Limits::default(), &report).await)
 }
 
 /// Sends the result of the program to the host and exits the process.

@@ -6,4 +6,5 @@ mod model {
 
     mod answers;
     mod failures;
+    mod tools;
 }

@@ -4,6 +4,7 @@ mod agent;
 pub(super) mod checks;
 mod code;
 mod model;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -155,9 +156,13 @@ impl Context<'_> {
             return self.agent_spec(&work, of, box_run, &with_timeout(template, lease), lease);
         }
         let (own, mut tier) = match &task.executor {
-            Executor::Model { .. } => {
+            Executor::Model { tools, .. } => {
                 let tier = self.tier(task, &of.instance())?;
-                (Some(tier.template(template)), Some(tier))
+                let template = match tools {
+                    Some(_) => tier.template_with_tools(template),
+                    None => tier.template(template),
+                };
+                (Some(template), Some(tier))
             }
             Executor::Command { .. }
             | Executor::Code { .. }
@@ -166,32 +171,27 @@ impl Context<'_> {
             | Executor::Stub { .. } => (None, None),
         };
         let template = own.as_ref().unwrap_or(template);
-        let workspace = match &task.executor {
-            Executor::Command { workspace: Some(at), .. } if at.overlay => {
-                TaskRunWorkspace::Overlay(self.base.join(&at.directory))
-            }
-            Executor::Command { workspace: Some(at), .. } => {
-                TaskRunWorkspace::ReadOnly(self.base.join(&at.directory))
-            }
-            Executor::Command { .. } | Executor::Code { .. } | Executor::Model { .. } => {
-                TaskRunWorkspace::None
-            }
-            Executor::Agent { .. } | Executor::Approval { .. } | Executor::Stub { .. } => {
-                return Err(missing());
-            }
+        let workspace = match task.executor.workspace() {
+            Some(at) if at.overlay => TaskRunWorkspace::Overlay(self.base.join(&at.directory)),
+            Some(at) => TaskRunWorkspace::ReadOnly(self.base.join(&at.directory)),
+            None => TaskRunWorkspace::None,
         };
         let (mut rules, masks) =
             host::resolve_fixed(self.state, template, workspace.path(), self.base)?;
+        let masks = self.masks_with_tools(&task.executor, workspace.path(), masks)?;
         rules.template = with_timeout(&rules.template, lease);
         let inputs = self.inputs(&of.instance());
         let inputs = inputs.ok_or_else(|| invalid("an input of the task is missing"))?;
         let work = match &task.executor {
             Executor::Command { argv, .. } => TaskWork::Command(argv.clone()),
             Executor::Code { source } => self.code(task, source, &inputs, &rules)?,
-            Executor::Model { .. } => {
+            Executor::Model { tools, .. } => {
                 let tier = tier.take().ok_or_else(missing)?;
-                tier.grant(&mut rules);
-                self.model(task, of, &tier, &inputs, lease)?
+                match tools {
+                    Some(_) => tier.grant_with_tools(&mut rules),
+                    None => tier.grant(&mut rules),
+                }
+                self.model(task, of, &tier, &inputs, (&rules, lease))?
             }
             Executor::Agent { .. } | Executor::Approval { .. } | Executor::Stub { .. } => {
                 return Err(missing());

@@ -335,7 +335,18 @@ fn describe(executor: &Executor) -> String {
         Executor::Agent { agent, repo, .. } => {
             format!("agent {} in a clone of {}", agent.as_str(), repo.display())
         }
-        Executor::Model { tier, .. } => format!("request to a model of tier {}", tier.as_str()),
+        Executor::Model { tier, tools, .. } => {
+            let mut text = format!("request to a model of tier {}", tier.as_str());
+            if let Some(tools) = tools {
+                let names: Vec<&str> = tools.names.iter().map(|tool| tool.name()).collect();
+                text = format!("{text} with the tools {}", names.join(", "));
+            }
+            if let Some(at) = executor.workspace() {
+                let access = if at.overlay { "with changes for review" } else { "read-only" };
+                text = format!("{text} in {}, {access}", at.directory.display());
+            }
+            text
+        }
         Executor::Approval { question, .. } => format!("approval: {question}"),
         Executor::Stub { .. } => "stub".to_owned(),
     }

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod failures;
+mod tools;
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -5,6 +5,7 @@
 
 mod executor;
 mod task;
+mod tools;
 mod values;
 
 pub(super) use task::MAX_TIMEOUT;

@@ -6,20 +6,27 @@
 //!   └───────end of the stream──────▶ cut off
 //! ```
 //!
-//! Events of unknown types are ignored, as the protocols demand. The names of the end marks and of the
-//! reasons are in one `match` per protocol.
+//! Events of unknown types are ignored, as the protocols demand. The module of each protocol knows the names
+//! of its events and reasons.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use belljar_wire::{ModelFailure, ModelFailureKind as Kind, ModelProtocol, ModelUsage};
 use serde_json::Value;
 
-use super::{Limits, excerpt, failure, json};
+use super::turns::Call;
+use super::{Limits, anthropic, excerpt, failure, json, openai_chat, openai_responses};
 use crate::runtime::events::Events;
 
 /// The maximum number of characters of the name of a model.
 const MAX_MODEL_NAME: usize = 256;
+/// The maximum number of calls of tools in one answer.
+const MAX_CALLS: usize = 128;
+/// The maximum number of bytes of the id and of the name of a call.
+const MAX_CALL_NAME: usize = 256;
 
 /// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +35,8 @@ pub(super) struct Answer {
     pub(super) model: Option<String>,
     pub(super) usage: ModelUsage,
     pub(super) stop: Stop,
+    /// The calls of tools. The next turn has their results.
+    pub(super) calls: Vec<Call>,
 }
 
 /// The reason why a model stopped.
@@ -66,6 +75,8 @@ pub(super) struct Collector {
     model: Option<String>,
     usage: ModelUsage,
     stop: Option<Stop>,
+    /// The calls of tools by their index in the answer.
+    calls: BTreeMap<u64, Call>,
     is_complete: bool,
 }
 
@@ -80,6 +91,7 @@ impl Collector {
             model: None,
             usage: ModelUsage::default(),
             stop: None,
+            calls: BTreeMap::new(),
             is_complete: false,
         }
     }
@@ -104,13 +116,26 @@ impl Collector {
         self.is_complete
     }
 
-    /// Returns the answer after the end of the stream.
+    /// Returns the answer of a model without tools, after the end of the stream.
     pub(super) fn finish(self) -> Result<Answer, StreamFault> {
-        let Self { text, refusal, model, usage, stop, is_complete, .. } = self;
+        let answer = self.finish_turn()?;
+        if answer.stop == Stop::NextTurn {
+            let message = "the model asked for a tool or another turn; this task has one turn";
+            return Err(StreamFault::Final(failure(Kind::Turns, message)));
+        }
+        Ok(answer)
+    }
+
+    /// Returns the answer or the calls of a model with tools, after the end of the stream.
+    pub(super) fn finish_turn(self) -> Result<Answer, StreamFault> {
+        let Self { text, refusal, model, usage, stop, calls, is_complete, .. } = self;
         if !is_complete {
             return Err(StreamFault::CutOff);
         }
         let stop = stop.ok_or_else(|| invalid("the answer has no reason for its end"))?;
+        let calls = numbered(calls);
+        // Some servers name the usual end after calls.
+        let stop = if stop == Stop::End && !calls.is_empty() { Stop::NextTurn } else { stop };
         let fail = |kind, message: String| Err(StreamFault::Final(failure(kind, message)));
         match &stop {
             Stop::Refused => {
@@ -123,21 +148,17 @@ impl Collector {
                     "the answer reached the limit of tokens; raise the limit or ask for less";
                 fail(Kind::TooLong, message.to_owned())
             }
-            Stop::NextTurn => {
-                let message = "the model asked for a tool or another turn; this task has one turn";
-                fail(Kind::Turns, message.to_owned())
-            }
             Stop::Unknown(reason) => Err(invalid(format!(
                 "the answer ended for the unknown reason `{}`",
                 excerpt(reason)
             ))),
             Stop::End if text.trim().is_empty() => Err(invalid("the answer is empty")),
-            Stop::End => Ok(Answer { text, model, usage, stop }),
+            Stop::End | Stop::NextTurn => Ok(Answer { text, model, usage, stop, calls }),
         }
     }
 
     fn event(&mut self, data: &str) -> Result<(), StreamFault> {
-        if self.protocol == ModelProtocol::OpenAiChat && data.trim() == "[DONE]" {
+        if self.protocol == ModelProtocol::OpenAiChat && data.trim() == openai_chat::END {
             // Without a reason, the answer has not ended.
             self.is_complete = self.stop.is_some();
             return if self.is_complete { Ok(()) } else { Err(StreamFault::CutOff) };
@@ -148,126 +169,74 @@ impl Collector {
             return Err(invalid("an event is not a JSON object"));
         }
         match self.protocol {
-            ModelProtocol::Anthropic => self.anthropic(&event),
-            ModelProtocol::OpenAiChat => self.openai_chat(&event),
-            ModelProtocol::OpenAiResponses => self.openai_responses(&event),
+            ModelProtocol::Anthropic => anthropic::event(self, &event),
+            ModelProtocol::OpenAiChat => openai_chat::event(self, &event),
+            ModelProtocol::OpenAiResponses => openai_responses::event(self, &event),
         }
     }
 
-    fn anthropic(&mut self, event: &Value) -> Result<(), StreamFault> {
-        match text_at(event, "/type").unwrap_or_default() {
-            "message_start" => {
-                self.read_model(event, "/message/model");
-                self.read_usage(event, "/message/usage");
-            }
-            "content_block_start" if text_at(event, "/content_block/type") == Some("text") => {
-                self.append(event, "/content_block/text")?;
-            }
-            "content_block_delta" if text_at(event, "/delta/type") == Some("text_delta") => {
-                self.append(event, "/delta/text")?;
-            }
-            "message_delta" => {
-                self.read_usage(event, "/usage");
-                let stop = text_at(event, "/delta/stop_reason").map(|reason| match reason {
-                    "end_turn" | "stop_sequence" => Stop::End,
-                    "max_tokens" | "model_context_window_exceeded" => Stop::TooLong,
-                    "refusal" => Stop::Refused,
-                    "tool_use" | "pause_turn" => Stop::NextTurn,
-                    other => Stop::Unknown(other.to_owned()),
-                });
-                self.stop = stop.or(self.stop.take());
-            }
-            "message_stop" => self.is_complete = true,
-            "error" => return Err(reported(event, "/error")),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn openai_chat(&mut self, event: &Value) -> Result<(), StreamFault> {
-        if event.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(reported(event, "/error"));
-        }
-        self.read_model(event, "/model");
-        self.read_usage(event, "/usage");
-        let choices = event.get("choices").and_then(Value::as_array);
-        let is_first = |choice: &&Value| choice.get("index").is_none_or(|index| index == 0);
-        let Some(choice) = choices.and_then(|choices| choices.iter().find(is_first)) else {
-            return Ok(());
-        };
-        self.append(choice, "/delta/content")?;
-        if let Some(refusal) = text_at(choice, "/delta/refusal") {
-            self.append_refusal(refusal)?;
-        }
-        let stop = text_at(choice, "/finish_reason").map(|reason| match reason {
-            "stop" => Stop::End,
-            "length" => Stop::TooLong,
-            "content_filter" | "refusal" => Stop::Refused,
-            "tool_calls" | "function_call" => Stop::NextTurn,
-            other => Stop::Unknown(other.to_owned()),
-        });
+    /// Sets the reason of the end, if the event has one.
+    pub(super) fn set_stop(&mut self, stop: Option<Stop>) {
         self.stop = stop.or(self.stop.take());
-        Ok(())
     }
 
-    fn openai_responses(&mut self, event: &Value) -> Result<(), StreamFault> {
-        self.read_model(event, "/response/model");
-        self.read_usage(event, "/response/usage");
-        match text_at(event, "/type").unwrap_or_default() {
-            "response.output_text.delta" => self.append(event, "/delta")?,
-            "response.refusal.delta" => {
-                self.append_refusal(text_at(event, "/delta").unwrap_or_default())?;
+    /// Records that the end mark was read.
+    pub(super) const fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    pub(super) const fn has_text(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    pub(super) const fn has_refusal(&self) -> bool {
+        !self.refusal.is_empty()
+    }
+
+    /// Sets the id and the name of the call with an index. A missing or empty text changes nothing.
+    pub(super) fn name_call(
+        &mut self,
+        index: u64,
+        id: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<(), StreamFault> {
+        let call = self.call(index)?;
+        for (field, text) in [(&mut call.id, id), (&mut call.name, name)] {
+            let text = text.unwrap_or_default();
+            if text.len() > MAX_CALL_NAME {
+                let message =
+                    format!("the id or the name of a call is longer than {MAX_CALL_NAME} bytes");
+                return Err(invalid(message));
             }
-            "response.completed" => {
-                self.stop = Some(self.read_output(event)?);
-                self.is_complete = true;
+            if !text.is_empty() {
+                text.clone_into(field);
             }
-            "response.incomplete" => {
-                let reason = text_at(event, "/response/incomplete_details/reason");
-                let is_filtered = reason == Some("content_filter");
-                self.stop = Some(if is_filtered { Stop::Refused } else { Stop::TooLong });
-                self.is_complete = true;
-            }
-            "response.failed" => return Err(reported(event, "/response/error")),
-            "error" if event.get("error").is_some() => return Err(reported(event, "/error")),
-            "error" => return Err(reported(event, "")),
-            _ => {}
         }
         Ok(())
     }
 
-    /// Reads the whole output in the last event of the responses protocol. Its text counts only if
-    /// the server did not stream it.
-    fn read_output(&mut self, event: &Value) -> Result<Stop, StreamFault> {
-        let items = event.pointer("/response/output").and_then(Value::as_array);
-        let items = items.map(Vec::as_slice).unwrap_or_default();
-        let (has_text, has_refusal) = (!self.text.is_empty(), !self.refusal.is_empty());
-        let mut stop = Stop::End;
-        for item in items {
-            match text_at(item, "/type").unwrap_or_default() {
-                "function_call" | "custom_tool_call" => stop = Stop::NextTurn,
-                "message" => {
-                    let parts = item.get("content").and_then(Value::as_array);
-                    for part in parts.map(Vec::as_slice).unwrap_or_default() {
-                        match text_at(part, "/type").unwrap_or_default() {
-                            "output_text" if !has_text => self.append(part, "/text")?,
-                            "refusal" if !has_refusal => {
-                                self.append_refusal(
-                                    text_at(part, "/refusal").unwrap_or("refused"),
-                                )?;
-                            }
-                            _ => {}
-                        }
-                    }
-                }
-                _ => {}
-            }
+    /// Appends to the arguments of the call with an index.
+    pub(super) fn extend_call(
+        &mut self,
+        index: u64,
+        text: Option<&str>,
+    ) -> Result<(), StreamFault> {
+        let Some(text) = text else { return Ok(()) };
+        let others = self.calls.values().map(|call| call.arguments.len()).sum::<usize>();
+        let own = self.calls.get(&index).map_or(0, |call| call.arguments.len());
+        let max = self.max_text.saturating_sub(others.saturating_sub(own));
+        append(&mut self.call(index)?.arguments, text, max)
+    }
+
+    fn call(&mut self, index: u64) -> Result<&mut Call, StreamFault> {
+        if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&index) {
+            return Err(invalid(format!("the answer has more than {MAX_CALLS} calls of tools")));
         }
-        Ok(stop)
+        Ok(self.calls.entry(index).or_default())
     }
 
     /// Appends text of the answer. A missing text or `null` is no text.
-    fn append(&mut self, event: &Value, pointer: &str) -> Result<(), StreamFault> {
+    pub(super) fn append(&mut self, event: &Value, pointer: &str) -> Result<(), StreamFault> {
         match event.pointer(pointer) {
             None | Some(Value::Null) => Ok(()),
             Some(Value::String(text)) => append(&mut self.text, text, self.max_text),
@@ -275,43 +244,23 @@ impl Collector {
         }
     }
 
-    fn append_refusal(&mut self, text: &str) -> Result<(), StreamFault> {
+    pub(super) fn append_refusal(&mut self, text: &str) -> Result<(), StreamFault> {
         append(&mut self.refusal, text, self.max_text)
     }
 
-    fn read_model(&mut self, event: &Value, pointer: &str) {
+    pub(super) fn read_model(&mut self, event: &Value, pointer: &str) {
         let name = text_at(event, pointer).filter(|name| !name.is_empty());
         let name = name.map(|name| name.chars().take(MAX_MODEL_NAME).collect());
         self.model = name.or(self.model.take());
     }
 
     /// Reads numbers of tokens. They only grow within one answer.
-    fn read_usage(&mut self, event: &Value, pointer: &str) {
+    pub(super) fn read_usage(&mut self, event: &Value, pointer: &str) {
         let Some(usage) = event.pointer(pointer).filter(|usage| usage.is_object()) else { return };
-        let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         let found = match self.protocol {
-            ModelProtocol::Anthropic => ModelUsage {
-                input: number("/input_tokens"),
-                cache_read: number("/cache_read_input_tokens"),
-                cache_write: number("/cache_creation_input_tokens"),
-                output: number("/output_tokens"),
-            },
-            // The number of input tokens of OpenAI includes the cached ones.
-            ModelProtocol::OpenAiChat => {
-                let cache_read = number("/prompt_tokens_details/cached_tokens");
-                let input = number("/prompt_tokens").saturating_sub(cache_read);
-                ModelUsage {
-                    input,
-                    cache_read,
-                    cache_write: 0,
-                    output: number("/completion_tokens"),
-                }
-            }
-            ModelProtocol::OpenAiResponses => {
-                let cache_read = number("/input_tokens_details/cached_tokens");
-                let input = number("/input_tokens").saturating_sub(cache_read);
-                ModelUsage { input, cache_read, cache_write: 0, output: number("/output_tokens") }
-            }
+            ModelProtocol::Anthropic => anthropic::usage(usage),
+            ModelProtocol::OpenAiChat => openai_chat::usage(usage),
+            ModelProtocol::OpenAiResponses => openai_responses::usage(usage),
         };
         self.usage = ModelUsage {
             input: found.input.max(self.usage.input),
@@ -331,8 +280,25 @@ fn append(to: &mut String, text: &str, max: usize) -> Result<(), StreamFault> {
     Ok(())
 }
 
-fn text_at<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+/// Returns the text at a JSON pointer.
+pub(super) fn text_at<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str)
+}
+
+/// Returns the number at a JSON pointer, or 0.
+pub(super) fn number_at(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Returns the calls in their order. A call without an id gets one, so that its result can name it.
+fn numbered(calls: BTreeMap<u64, Call>) -> Vec<Call> {
+    let mut calls: Vec<Call> = calls.into_values().collect();
+    for (number, call) in calls.iter_mut().enumerate() {
+        if call.id.is_empty() {
+            call.id = format!("call_{number}");
+        }
+    }
+    calls
 }
 
 fn invalid(message: impl Into<String>) -> StreamFault {
@@ -347,7 +313,7 @@ fn refused(said: &str) -> String {
 }
 
 /// Returns the fault for an error event. The error is an object with a message, or a text.
-fn reported(event: &Value, pointer: &str) -> StreamFault {
+pub(super) fn reported(event: &Value, pointer: &str) -> StreamFault {
     let error = event.pointer(pointer).unwrap_or(&Value::Null);
     let kind = ["/type", "/code"].into_iter().find_map(|at| text_at(error, at));
     let message = text_at(error, "/message").or(error.as_str());

@@ -1,4 +1,4 @@
-//! Sends a question to a model server, with tries, a deadline and one repair of JSON.
+//! Sends a question to a model server, with tries, a deadline, turns of tools and one repair of JSON.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -17,9 +17,12 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use url::Url;
 
-use super::answer::{Answer, Collector, StreamFault};
-use super::request::{self, Input, Repair};
+use super::answer::{Answer, Collector, Stop, StreamFault};
+use super::context::Room;
+use super::request::{self, Input};
 use super::retry::{self, Next, Trouble};
+use super::tools::{Definition, MAX_CALLS, MAX_RESULT, ToolPlaces, Toolbox};
+use super::turns::{Call, CallResult, Turn};
 use super::{Limits, excerpt, failure, json};
 use crate::runtime::http::{Client, FetchError, HttpRequest, HttpResponse, Redirect, RequestBody};
 
@@ -29,33 +32,63 @@ const MAX_ERROR: usize = 64 * 1024;
 /// the whole reservation for a stream that the client closed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks a model through the broker and returns its answer.
+/// The surroundings of a question in its box.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The address of the broker.
+    pub broker: IpAddr,
+    /// The environment of the box, with the placeholder of the key.
+    pub env: &'a [(String, String)],
+    /// The places where tools work.
+    pub tools: &'a ToolPlaces,
+}
+
+/// Asks a model through the broker and returns its answer, after the calls of tools that it makes.
 ///
-/// `env` is the environment of the box, with the placeholder of the key. `report` gets a line for each
-/// try that failed.
+/// `report` gets a line for each try that failed, each call of a tool and each cut.
 pub async fn ask(
-    broker: IpAddr,
+    around: &Surroundings<'_>,
     job: &ModelJob,
-    env: &[(String, String)],
     limits: &Limits,
     report: &dyn Fn(&str),
 ) -> Result<ModelAnswer, ModelFailure> {
     let url = request::url(job).map_err(|message| failure(Kind::CannotStart, message))?;
+    let client = Client::new(around.broker);
+    let tools = job.tools.as_ref();
+    let key = job.key_variable.as_ref();
+    let key = key.and_then(|key| around.env.iter().find(|(name, _)| name == key));
+    let key = key.map(|(_, value)| value.as_str());
+    let tools =
+        tools.map(|tools| Toolbox::new(tools, around.tools, client.clone(), key)).transpose()?;
+    let definitions = tools.as_ref().map(Toolbox::definitions).unwrap_or_default();
+    let inputs = read_inputs(job, limits.inputs)?;
+    let room = Room::of(job);
+    let fixed = fixed_bytes(job, &definitions);
+    let (inputs, notes) = room.inputs(fixed, inputs)?;
+    notes.iter().for_each(|note| report(note));
+    let sizes = inputs.iter().map(|(name, content)| (name.len() + content.len()) as u64);
     let question = Question {
-        headers: headers(job, env)?,
-        inputs: read_inputs(job, limits.inputs)?,
-        client: Client::new(broker),
-        deadline: Instant::now() + limits.deadline,
+        headers: headers(job, around.env)?,
+        question_bytes: fixed.saturating_add(sizes.sum()),
+        deadline: Cell::new(Instant::now() + limits.deadline),
         is_streaming: Cell::new(false),
+        client,
         job,
         url,
+        inputs,
         limits,
         report,
+        room,
+        tools,
+        definitions,
     };
-    match timeout_at(question.deadline, question.answer()).await {
-        Ok(answer) => answer,
-        Err(_) => Err(question.too_late()),
-    }
+    question.answer().await
+}
+
+/// Returns the number of bytes of a question without its inputs.
+fn fixed_bytes(job: &ModelJob, definitions: &[Definition]) -> u64 {
+    let tools = definitions.iter().map(|it| it.description.len() + it.schema.to_string().len());
+    (job.prompt.len() + request::instructions(job).len() + tools.sum::<usize>()) as u64
 }
 
 /// One question and the means to ask it.
@@ -65,8 +98,14 @@ struct Question<'a> {
     url: Url,
     headers: HeaderMap,
     inputs: Vec<Input>,
+    /// The number of bytes before the first answer.
+    question_bytes: u64,
+    room: Room,
+    tools: Option<Toolbox<'a>>,
+    definitions: Vec<Definition>,
     limits: &'a Limits,
-    deadline: Instant,
+    /// The end of the time for the question, or for the current turn if there are tools.
+    deadline: Cell<Instant>,
     /// Whether an answer has begun, for the reason at the deadline.
     is_streaming: Cell<bool>,
     report: &'a dyn Fn(&str),
@@ -79,20 +118,75 @@ enum TryError {
 }
 
 impl Question<'_> {
-    /// Asks, and asks once more if the answer does not have the required form.
+    /// Asks until the model answers without a call of a tool, and asks once more if the answer does not have
+    /// the required form.
     async fn answer(&self) -> Result<ModelAnswer, ModelFailure> {
-        let first = self.turn(None).await?;
-        let reason = match self.formed(&first.text) {
-            Ok(text) => return Ok(model_answer(text, &first, ModelUsage::default(), 1)),
-            Err(reason) => reason,
+        let max = self.job.tools.as_ref().map_or(2, |tools| tools.turns);
+        let mut turns = Vec::new();
+        let mut usage = ModelUsage::default();
+        let mut is_repaired = false;
+        for number in 1..=max {
+            let notes = self.room.turns(self.question_bytes, &mut turns)?;
+            notes.iter().for_each(|note| (self.report)(note));
+            let answer = self.turn(&turns).await?;
+            usage = usage.plus(answer.usage);
+            if answer.stop == Stop::NextTurn {
+                if number == max {
+                    break; // nobody would read the results
+                }
+                let results = self.call_all(number, &answer.calls).await?;
+                turns.push(Turn::Model { text: answer.text, calls: answer.calls });
+                turns.push(Turn::Results(results));
+                continue;
+            }
+            let reason = match self.formed(&answer.text) {
+                Ok(text) => {
+                    return Ok(ModelAnswer { text, model: answer.model, usage, turns: number });
+                }
+                Err(reason) => reason,
+            };
+            if is_repaired || number == max {
+                let after = if is_repaired { " after a correction" } else { "" };
+                let message = format!("the answer is not valid{after}: {reason}");
+                return Err(failure(Kind::Invalid, message));
+            }
+            (self.report)(&format!("the answer is not valid: {reason}; asking for a correction"));
+            is_repaired = true;
+            turns.push(Turn::Model { text: answer.text, calls: Vec::new() });
+            turns.push(request::correction(&self.job.output, &reason));
+        }
+        let message = format!(
+            "the model still called tools after {max} turns; raise `turns`, or make the task smaller"
+        );
+        Err(failure(Kind::Turns, message))
+    }
+
+    /// Carries out the calls of an answer, one after the other.
+    async fn call_all(&self, turn: u32, calls: &[Call]) -> Result<Vec<CallResult>, ModelFailure> {
+        let Some(tools) = self.tools.as_ref().filter(|_| !calls.is_empty()) else {
+            let message = "the model asked for another turn without a call of a tool";
+            return Err(failure(Kind::Invalid, message));
         };
-        (self.report)(&format!("the answer is not valid: {reason}; asking for a correction"));
-        let second = self.turn(Some(&Repair { answer: first.text, reason })).await?;
-        let text = self.formed(&second.text).map_err(|reason| {
-            let message = format!("the answer is not valid after a correction: {reason}");
-            failure(Kind::Invalid, message)
-        })?;
-        Ok(model_answer(text, &second, first.usage, 2))
+        let mut results = Vec::new();
+        for (number, call) in calls.iter().enumerate() {
+            let (result, size) = if number < MAX_CALLS {
+                tools.call(call).await
+            } else {
+                let text =
+                    format!("error: only the first {MAX_CALLS} calls of an answer are carried out");
+                (CallResult { id: call.id.clone(), text, is_error: true }, 0)
+            };
+            let (name, arguments) = (brief(&call.name), brief(&call.arguments));
+            let outcome = if result.is_error { brief(&result.text) } else { "ok".to_owned() };
+            let cut = if size > MAX_RESULT {
+                format!("; cut from {size} to {} bytes", result.text.len())
+            } else {
+                String::new()
+            };
+            (self.report)(&format!("turn {turn}: {name} {arguments}: {outcome}{cut}"));
+            results.push(result);
+        }
+        Ok(results)
     }
 
     /// Returns the text of an answer in the required form, or why it does not have this form.
@@ -108,9 +202,25 @@ impl Question<'_> {
         }
     }
 
+    /// Gets one answer within its time.
+    async fn turn(&self, turns: &[Turn]) -> Result<Answer, ModelFailure> {
+        if self.tools.is_some() {
+            self.deadline.set(Instant::now() + self.limits.deadline);
+        }
+        match timeout_at(self.deadline.get(), self.tries(turns)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.too_late()),
+        }
+    }
+
     /// Gets one answer, with several tries.
-    async fn turn(&self, repair: Option<&Repair>) -> Result<Answer, ModelFailure> {
-        let body = request::body(self.job, &self.url, &self.inputs, repair).to_string();
+    async fn tries(&self, turns: &[Turn]) -> Result<Answer, ModelFailure> {
+        let body = request::body(self.job, &self.url, &self.inputs, turns, &self.definitions);
+        let body = body.to_string();
+        if body.len() > self.limits.request {
+            let max = self.limits.request;
+            return Err(failure(Kind::TooLong, format!("the request is longer than {max} bytes")));
+        }
         let body = bytes::Bytes::from(body);
         let mut tries = 0;
         loop {
@@ -127,7 +237,7 @@ impl Question<'_> {
                 Next::Fail(kind) => {
                     return Err(failure(kind, format!("{message}; tried {tries} times")));
                 }
-                Next::RetryAfter(wait) if Instant::now() + wait >= self.deadline => {
+                Next::RetryAfter(wait) if Instant::now() + wait >= self.deadline.get() => {
                     return Err(failure(
                         Kind::Unavailable,
                         format!("{message}; the next try would be after the deadline"),
@@ -172,7 +282,11 @@ impl Question<'_> {
         if collector.is_complete() {
             drain(&mut response).await;
         }
-        collector.finish().map_err(stream_failed)
+        let answer = match self.tools {
+            Some(_) => collector.finish_turn(),
+            None => collector.finish(),
+        };
+        answer.map_err(stream_failed)
     }
 
     /// Returns the error for a response that is not a success.
@@ -226,8 +340,13 @@ async fn drain(response: &mut HttpResponse) {
     timeout(DRAIN_TIMEOUT, rest).await.ok(); // the answer is complete anyway
 }
 
-fn model_answer(text: String, last: &Answer, earlier: ModelUsage, turns: u32) -> ModelAnswer {
-    ModelAnswer { text, model: last.model.clone(), usage: last.usage.plus(earlier), turns }
+/// Returns the beginning of a text on one line, for the log.
+fn brief(text: &str) -> String {
+    const MAX: usize = 120;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = line.char_indices().nth(MAX).map_or(line.len(), |(at, _)| at);
+    let more = if end < line.len() { "\u{2026}" } else { "" };
+    format!("{}{more}", line.get(..end).unwrap_or_default())
 }
 
 fn stream_failed(fault: StreamFault) -> TryError {

@@ -11,7 +11,7 @@ const MAX_PATHS: usize = 100_000;
 
 /// Returns the paths below a directory that match a glob pattern, sorted. They are relative to
 /// `from` unless the pattern is absolute.
-pub(super) fn find(from: &Path, pattern: &str) -> Vec<String> {
+pub(crate) fn find(from: &Path, pattern: &str) -> Vec<String> {
     let mut found = Vec::new();
     for pattern in alternatives(pattern) {
         let (start, shown, rest) = match pattern.strip_prefix('/') {

@@ -17,6 +17,9 @@ fn worker_reports_the_named_failure_of_a_question_and_exits() {
         inputs: Vec::new(),
         output: ModelOutput::Text,
         max_tokens: 100,
+        window: None,
+        cuts: false,
+        tools: None,
     }));
     let Some(FromWorker::Done(done)) = worker.next() else { panic!("the worker has no result") };
     assert!(done.value.is_none());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_testkit::{Reply, Upstream};
 use belljar_wire::{ModelAnswer, ModelFailure, ModelJob, ModelOutput, ModelProtocol};
-use belljar_worker::model::{Limits, ask};
+use belljar_worker::model::{Limits, Surroundings, ToolPlaces, ask};
 use serde_json::{Value, json};
 
 pub(crate) const ALL: [ModelProtocol; 3] =
@@ -60,6 +60,9 @@ impl Server {
             inputs: Vec::new(),
             output: ModelOutput::Text,
             max_tokens: 100,
+            window: None,
+            cuts: false,
+            tools: None,
         }
     }
 
@@ -79,12 +82,19 @@ pub(crate) fn quick() -> Limits {
 }
 
 pub(crate) fn ask_job(job: &ModelJob, limits: &Limits) -> Asked {
+    ask_in(std::path::Path::new("/nonexistent"), job, limits)
+}
+
+/// Asks with tools that work in a directory.
+pub(crate) fn ask_in(workspace: &std::path::Path, job: &ModelJob, limits: &Limits) -> Asked {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = [("MODEL_KEY".to_owned(), "placeholder".to_owned())];
     let lines = RefCell::new(Vec::new());
     let report = |line: &str| lines.borrow_mut().push(line.to_owned());
-    let broker = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let result = runtime.block_on(ask(broker, job, &env, limits, &report));
+    let worker = env!("CARGO_BIN_EXE_belljar-worker").into();
+    let tools = ToolPlaces { workspace: workspace.to_owned(), worker };
+    let around = Surroundings { broker: IpAddr::V4(Ipv4Addr::LOCALHOST), env: &env, tools: &tools };
+    let result = runtime.block_on(ask(&around, job, limits, &report));
     Asked { result, lines: lines.into_inner() }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use belljar_model::net::Budget;
-use belljar_model::plan::{Check, Executor, OutputKind};
+use belljar_model::plan::{Check, OutputKind};
 use belljar_model::spec::Argv;
 use belljar_model::{Mode, Net, RunId, Template};
 use serde_json::Value as Json;
@@ -74,7 +74,7 @@ impl Context<'_> {
         let template = confined(self.plan.box_template(position).ok_or_else(missing)?.clone());
         let (content, labels) = self.judged(of).map_err(invalid)?;
         let dir = self.files.work(box_run);
-        let workspace = if let Executor::Command { workspace: Some(at), .. } = &task.executor {
+        let workspace = if let Some(at) = task.executor.workspace() {
             TaskRunWorkspace::ReadOnly(self.base.join(&at.directory))
         } else if task.output.kind == OutputKind::Branch {
             let text = fs::read_to_string(&content).kind(ErrorKind::Broken)?;

@@ -15,7 +15,7 @@ use crate::scope::Scoped;
 use crate::supervisor::{self, spec::Rules};
 
 /// The maximum heap size of the script engine, in percent of the box's memory limit.
-const HEAP_PERCENT: u64 = 75;
+pub(super) const HEAP_PERCENT: u64 = 75;
 /// The maximum size of the inputs that a program gets as a variable, in bytes.
 const MAX_INPUT: u64 = 8 << 20;
 

@@ -1,14 +1,16 @@
 //! Translates a `model` task to the job of the worker, with the grants of its tier.
 //!
-//! The box of a request can reach the server of its tier and nothing else. It sees a placeholder of the
-//! key. The tiers of a plan are fixed when the plan is submitted.
+//! The box of a task without tools can reach the server of its tier and nothing else. The box of a task with
+//! tools also has the network of its template. It sees a placeholder of the key. The tiers of a plan are
+//! fixed when the plan is submitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use belljar_model::net::{Allow, MicroUsd, Rule, SecretDecl, SecretName, Slot, Target, TokenPrice};
 use belljar_model::plan::{
-    Check, CheckedPlan, Executor, ModelTier, OutputKind, Task, TaskId, TierName, TierProvider,
+    Check, CheckedPlan, Executor, ModelTier, OutputKind, Overflow, Task, TaskId, TierName,
+    TierProvider,
 };
 use belljar_model::{Config, Net, RunId, Template};
 use belljar_wire::{
@@ -150,6 +152,17 @@ impl FixedTier {
         Some(ModelHost { host: self.target()?.to_string(), port })
     }
 
+    /// Returns the template of a box that has the network of a template, and reaches the server of the tier
+    /// too.
+    pub(super) fn template_with_tools(&self, template: &Template) -> Template {
+        let mut template = template.clone();
+        if template.net == Net::None {
+            return self.template(&template);
+        }
+        template.allow.push(Allow::Rule(Box::new(self.rule.clone())));
+        template
+    }
+
     /// Returns the template of a box that can reach the server of the tier and nothing else.
     pub(super) fn template(&self, template: &Template) -> Template {
         let mut template = template.clone();
@@ -164,6 +177,17 @@ impl FixedTier {
     pub(super) fn grant(&self, rules: &mut Rules) {
         if let Some(network) = &mut rules.network {
             network.set_secrets(self.secret.iter().cloned().collect());
+        }
+    }
+
+    /// Grants the key of the tier in addition to the secrets of the template.
+    pub(super) fn grant_with_tools(&self, rules: &mut Rules) {
+        if let Some(network) = &mut rules.network {
+            let own = self.secret.as_ref();
+            let others = network.secrets().iter();
+            let others = others.filter(|other| own.is_none_or(|own| own.name != other.name));
+            let all = others.chain(own).cloned().collect();
+            network.set_secrets(all);
         }
     }
 
@@ -184,8 +208,8 @@ impl FixedTier {
             u64::try_from(left / u128::from(output_price.max(1))).unwrap_or(u64::MAX)
         });
         let limits = [by_tokens, by_money].into_iter().flatten();
-        // If nothing is left, the broker refuses the request.
-        limits.fold(DEFAULT_MAX_TOKENS, u64::min).min(window).max(1)
+        // If nothing is left, the broker refuses the request. Half of a small window is for the question.
+        limits.fold(DEFAULT_MAX_TOKENS, u64::min).min(window / 2).max(1)
     }
 }
 
@@ -206,13 +230,15 @@ impl Context<'_> {
             });
             let rules = rules.chain(template.ask.iter().filter_map(Rule::http));
             let of_rules = rules.flat_map(|http| http.secrets.iter());
-            Some(template.secrets.iter().chain(of_rules).cloned().collect())
+            Some(template.secrets.iter().chain(of_rules).cloned().collect::<BTreeSet<_>>())
         };
         match &task.executor {
-            Executor::Model { .. } => {
+            Executor::Model { tools, .. } => {
                 let tiers = self.tiers().unwrap_or_default();
                 let used = names(task).filter_map(|name| tiers.get(name)?.secret.as_ref());
-                used.map(|secret| secret.name.clone()).collect()
+                let used = used.map(|secret| secret.name.clone());
+                let of_tools = tools.as_ref().and_then(|_| of_template()).unwrap_or_default();
+                used.chain(of_tools).collect()
             }
             Executor::Agent { .. } => {
                 let budgets = [self.plan.budget(), &task.budget];
@@ -238,9 +264,9 @@ impl Context<'_> {
         of: &Try,
         tier: &FixedTier,
         inputs: &TaskInputs,
-        lease: &Limits,
+        (rules, lease): (&Rules, &Limits),
     ) -> Result<TaskWork, EngineError> {
-        let Executor::Model { prompt, max_tokens, .. } = &task.executor else {
+        let Executor::Model { prompt, max_tokens, overflow, tools, .. } = &task.executor else {
             return Err(invalid("the task is not a request to a model"));
         };
         let prompt = self.files.text(self.bound, &task.id, prompt);
@@ -272,6 +298,9 @@ impl Context<'_> {
             inputs: self.model_inputs(&of.instance(), inputs),
             output,
             max_tokens: tier.max_tokens(*max_tokens, bytes, lease),
+            window: tier.context_window,
+            cuts: *overflow == Overflow::Cut,
+            tools: tools.as_ref().map(|tools| self.tool_job(tools, rules)).transpose()?,
         };
         Ok(TaskWork::Code(Box::new(Job::Model(job))))
     }

@@ -181,6 +181,8 @@ fn random_task(random: &mut Random, number: u64) -> Task {
                 escalate: vec!["capable".parse().unwrap()],
                 prompt: Text::Inline("Name one.".to_owned()),
                 max_tokens: None,
+                overflow: Default::default(),
+                tools: None,
             };
         }
         _ => {}

@@ -267,6 +267,8 @@ fn next_tier_follows_after_all_attempts_of_a_tier() {
         escalate: vec!["capable".parse().unwrap()],
         prompt: Text::Inline(String::new()),
         max_tokens: None,
+        overflow: Default::default(),
+        tools: None,
     };
     let mut lab = Lab::new(vec![Task { executor, attempts: 2, ..task("a") }]);
     let mut tiers = Vec::new();

@@ -1,4 +1,4 @@
-//! Runs the program of a `code` task in the worker.
+//! Runs the program of a `code` task, or the question of a `model` task, in the worker.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,15 +7,18 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_model::{Purpose, Reason, RunId};
+use belljar_box::LayerSync;
+use belljar_model::{Mode, Purpose, Reason, RunId};
 use belljar_wire::{Job, ModelAnswer, ModelFailureKind, ProgramError, ProgramResult};
 
 use super::OutputLog;
 use super::output::OutputFile;
 use super::{ProgramEnd, TaskHost, TaskOutcome, outcome_with_broker};
+use crate::changes;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::launch;
+use crate::launch::{self, DiskLimit, LaunchSpec};
 use crate::logging;
+use crate::policy;
 use crate::scope::Scoped;
 use crate::store::Run;
 use crate::supervisor::connection::{receive, send};
@@ -47,7 +50,11 @@ impl TaskHost {
         };
         let EndedProgram { mut ended, ending, outputs, usage, is_too_large, is_broker_gone } =
             program;
-        let mut result = ended.result(None);
+        let disk = self.spec.rules.template.limits.disk.as_u64();
+        let changed = (self.spec.workspace.mode() == Mode::Overlay)
+            .then(|| run.as_mut().map(|run| changes::count_changes(run, state, disk)))
+            .flatten();
+        let mut result = ended.result(changed);
         let outcome = match ending.done {
             _ if is_too_large => {
                 result.reason = Reason::Output;
@@ -75,12 +82,13 @@ impl TaskHost {
         if output.is_none() {
             fs::remove_file(self.dir.join(super::files::OUTPUT)).ok(); // it is empty
         }
-        let (wall_micros, changed_files) = (result.wall_micros, None);
-        let kept = None;
+        let (wall_micros, changed_files, kept) = (result.wall_micros, changed, None);
         let stored =
             self.store(ProgramEnd { outcome, output, usage, wall_micros, changed_files, kept });
         ended.outputs = outputs;
-        ended.record_or_notice(state, &result, None);
+        let sealed = changed.filter(|changed| *changed > 0);
+        let sealed = sealed.and(run.as_ref()).and_then(changes::sealed_changes);
+        ended.record_or_notice(state, &result, sealed);
         if let Some(run) = &mut run {
             launch::finish_run(run, Some(result), state);
         }
@@ -108,16 +116,22 @@ impl TaskHost {
         let timeout = of.rules.template.limits.timeout;
         let id: (RunId, u32) = (self.spec.run, state.new_id()?.1);
         let (mut launch, recorder) = program::launch_spec(state, of, id, Purpose::Task, worker)?;
+        self.open_workspace(state, &mut launch)?;
         self.complete(&mut launch)?;
         if let Some(network) = &mut launch.network {
             network.follow(self.lease.clone());
         }
+        let has_layers = self.spec.workspace.mode() == Mode::Overlay;
         let name = if matches!(job, Job::Model(_)) { "model" } else { "code" };
         let command = vec![name.to_owned(), self.spec.task.clone()];
         launch.recorded_argv = Some(command.clone());
         let record = Run { dir: self.dir.clone(), record: launch.record() };
         record.save_new().kind(ErrorKind::CannotStart)?;
-        *run = Some(record);
+        let record = run.insert(record);
+        if let Some(workspace) = launch.workspace.as_mut().filter(|_| has_layers) {
+            launch::prepare_layers(record, workspace, LayerSync::Skipped)
+                .kind(ErrorKind::CannotStart)?;
+        }
         let (output, log) = self.create_files()?;
         let timeout = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let max = self.spec.max_output;
@@ -139,6 +153,19 @@ impl TaskHost {
         connection.shutdown(std::net::Shutdown::Both).ok(); // the other side reads to the end
         is_done.recv_timeout(Duration::from_secs(5)).ok(); // the log is complete after that
         Ok((program?, output))
+    }
+
+    /// Replaces the scratch directory of a box by the workspace of the task, if it has one.
+    fn open_workspace(&self, state: &Scoped, launch: &mut LaunchSpec) -> Result<(), EngineError> {
+        let Some(path) = self.spec.workspace.user_path() else { return Ok(()) };
+        let workspace = policy::open_workspace(state, path)?;
+        launch.at = Some(launch::workspace_at(&workspace).kind(ErrorKind::Broken)?);
+        launch.template.mode = self.spec.workspace.mode();
+        launch.masks = self.spec.masks.clone();
+        launch.workspace = Some(workspace);
+        let has_layers = launch.template.mode != Mode::ReadOnly;
+        launch.disk = has_layers.then(|| DiskLimit::of_layers(self.dir.clone()));
+        Ok(())
     }
 }
 

@@ -127,6 +127,14 @@ impl TaskRunWorkspace {
     }
 }
 
+/// Returns whether a job can have a workspace of the user.
+const fn uses_workspace(job: &Job) -> bool {
+    match job {
+        Job::Model(job) => job.tools.is_some(),
+        Job::Script(_) | Job::Program(_) | Job::Bridge(_) => false,
+    }
+}
+
 impl TaskRunSpec {
     /// Refuses a spec that no host can carry out.
     pub(crate) fn check(&self, has_worker: bool) -> Result<(), EngineError> {
@@ -143,8 +151,10 @@ impl TaskRunSpec {
             TaskWork::Code(job) if !matches!(**job, Job::Script(_) | Job::Model(_)) => {
                 return Err(invalid("a `code` task must be a script or a request to a model"));
             }
-            TaskWork::Code(_) if self.workspace != TaskRunWorkspace::None => {
-                return Err(invalid("a `code` task has no workspace"));
+            TaskWork::Code(job)
+                if self.workspace != TaskRunWorkspace::None && !uses_workspace(job) =>
+            {
+                return Err(invalid("a `code` task or a task without tools has no workspace"));
             }
             TaskWork::Code(_) => {}
             TaskWork::Agent(_) if self.workspace != TaskRunWorkspace::None => {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::node::{Key, Node, NodeValue};
-use super::super::{Base, Executor, TaskWorkspace};
+use super::super::{Base, Executor};
 use super::task::{DAY, MAX_TIMEOUT};
 use super::values::local_id;
 use super::{Fields, Reader};
@@ -14,7 +14,22 @@ const EXECUTORS: [(&str, &[&str]); 6] = [
     ("command", &["command", "workspace", "overlay"]),
     ("code", &["code", "code_file"]),
     ("agent", &["agent", "repo", "base", "prompt", "prompt_file"]),
-    ("model", &["model", "escalate", "prompt", "prompt_file", "max_tokens"]),
+    (
+        "model",
+        &[
+            "model",
+            "escalate",
+            "prompt",
+            "prompt_file",
+            "max_tokens",
+            "overflow",
+            "tools",
+            "turns",
+            "workspace",
+            "overlay",
+            "deny",
+        ],
+    ),
     ("approval", &["approval", "apply", "deadline", "clears", "deny_when"]),
     ("stub", &["stub", "delay", "fail"]),
 ];
@@ -95,7 +110,12 @@ impl Reader<'_> {
                     .and_then(|node| self.whole("max_tokens", node, 1, u64::MAX));
                 let prompt = self.text_or_file(node, fields, "prompt", "prompt_file");
                 let escalate = escalate.unwrap_or_default();
-                Some(Executor::Model { tier: tier?, escalate, prompt: prompt?, max_tokens })
+                let overflow =
+                    fields.get("overflow").and_then(|node| self.parsed("overflow", node));
+                let overflow = overflow.unwrap_or_default();
+                let tools = self.tools(fields);
+                let (tier, prompt) = (tier?, prompt?);
+                Some(Executor::Model { tier, escalate, prompt, max_tokens, overflow, tools })
             }
             "approval" => self.approval(fields),
             _ => {
@@ -111,13 +131,7 @@ impl Reader<'_> {
 
     fn command(&mut self, fields: &Fields<'_>) -> Option<Executor> {
         let argv = fields.get("command").and_then(|node| self.argv("command", node));
-        let directory = fields.get("workspace").and_then(|node| self.path("workspace", node));
-        let overlay = fields.get("overlay").map(|node| (node, self.boolean("overlay", node)));
-        if let (Some((node, _)), false) = (overlay, fields.has("workspace")) {
-            self.wrong("overlay", node, "only possible together with `workspace`");
-        }
-        let overlay = overlay.and_then(|(_, overlay)| overlay).unwrap_or(false);
-        let workspace = directory.map(|directory| TaskWorkspace { directory, overlay });
+        let workspace = self.workspace(fields);
         Some(Executor::Command { argv: argv?, workspace })
     }
 

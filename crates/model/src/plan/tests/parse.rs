@@ -106,6 +106,31 @@ fn unknown_and_missing_keys_are_refused_with_their_line() {
 }
 
 #[test]
+fn tools_of_a_model_task_have_bounds_and_permissions() {
+    let model = |more: &str| {
+        let text = format!("[task.a]\ndo = {{ model = 'cheap', prompt = 'x'{more} }}\n");
+        let Executor::Model { tools, overflow, .. } =
+            parse(&text).unwrap().tasks.remove(0).executor
+        else {
+            panic!("not a model task")
+        };
+        (tools, overflow)
+    };
+    assert_eq!(model(""), (None, Overflow::Refuse));
+    let (tools, overflow) = model(
+        ", tools = ['write', 'shell'], turns = 9, workspace = 'src', overlay = true, deny = ['Bash(rm:*)'], overflow = 'cut'",
+    );
+    let tools = tools.unwrap();
+    assert_eq!(tools.names, [ModelTool::Shell, ModelTool::Write]);
+    let workspace = TaskWorkspace { directory: "src".into(), overlay: true };
+    assert_eq!((tools.turns, &tools.workspace), (9, &Some(workspace)));
+    assert_eq!(tools.deny, ["Bash(rm:*)".parse().unwrap()]);
+    assert_eq!(overflow, Overflow::Cut);
+    let (tools, _) = model(", tools = ['read']");
+    assert_eq!(tools.map(|tools| tools.turns), Some(MAX_TURNS));
+}
+
+#[test]
 fn invalid_executor_is_refused_with_its_line() {
     executor_refused(
         "command = ['true'], agent = 'claude'",
@@ -130,6 +155,39 @@ fn invalid_executor_is_refused_with_its_line() {
         "`overlay = true`: only possible together with `workspace`",
     );
     executor_refused("model = 'cheap'", "`prompt` or `prompt_file` is missing");
+    for (more, expect) in [
+        (
+            "tools = ['sudo']",
+            "`tools = 'sudo'`: unknown tool `sudo`; the tools are shell, read, write, edit, glob, grep, fetch, execute_code",
+        ),
+        ("tools = []", "`tools = []`: the list is empty; name a tool or remove the key"),
+        ("tools = ['read', 'glob', 'read']", "`tools`: `read` is listed twice"),
+        ("tools = 'read'", "`tools = 'read'`: must be a list"),
+        ("turns = 3", "`turns = 3`: only possible together with `tools`"),
+        ("workspace = '.'", "`workspace = '.'`: only possible together with `tools`"),
+        ("deny = ['Bash']", "`deny = ['Bash']`: only possible together with `tools`"),
+        ("tools = ['read'], turns = 51", "`turns = 51`: must be a whole number from 1 to 50"),
+        ("tools = ['read'], turns = 0", "`turns = 0`: must be a whole number from 1 to 50"),
+        (
+            "tools = ['read', 'edit'], workspace = '.'",
+            "`tools = ['read', 'edit']`: `edit` changes files; add `overlay = true`",
+        ),
+        (
+            "tools = ['read'], overlay = true",
+            "`overlay = true`: only possible together with `workspace`",
+        ),
+        (
+            "tools = ['shell'], deny = ['Net(x.example)']",
+            "`deny = 'Net(x.example)'`: hosts are denied by the box; write `box = { deny = [\"HOST\"] }`",
+        ),
+        (
+            "tools = ['shell'], deny = ['rm']",
+            "`deny = 'rm'`: invalid permission; write Read(path), Edit(path), Bash(command), Net(host) or Tool(name)",
+        ),
+        ("overflow = 'drop'", "`overflow = 'drop'`: must be \"refuse\" or \"cut\""),
+    ] {
+        executor_refused(&format!("model = 'cheap', prompt = 'x', {more}"), expect);
+    }
     executor_refused(
         "code = 'x', code_file = 'y'",
         "`code_file = 'y'`: `code` is already given; remove one of them",

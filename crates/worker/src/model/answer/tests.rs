@@ -140,6 +140,7 @@ fn complete_answer_has_text_model_usage_and_stop() {
                 text: "one two \u{fc}\u{1f980}".to_owned(),
                 model: Some(model.to_owned()),
                 usage,
+                calls: Vec::new(),
                 stop: Stop::End
             }
         );
@@ -316,4 +317,102 @@ proptest! {
         let parts = outcome(&read_parts(protocol, &[first, second], &Limits::default()));
         prop_assert_eq!(whole, parts);
     }
+}
+
+/// Returns the stream of an answer with a text and two calls, and the calls.
+fn with_calls(protocol: ModelProtocol) -> (String, Vec<Call>) {
+    let call = |id: &str, name: &str, arguments: &str| Call {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+    };
+    let calls = vec![
+        call("call_a", "read", "{\"path\": \"gr\u{fc}n\"}"),
+        call("call_b", "shell", "{\"command\": \"ls\"}"),
+    ];
+    let text = match protocol {
+        Anthropic => {
+            let mut events = vec![anthropic_text("I look.")];
+            for (at, call) in calls.iter().enumerate() {
+                let index = at + 1;
+                let block =
+                    json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
+                events.push(
+                    json!({"type": "content_block_start", "index": index, "content_block": block}),
+                );
+                for part in call.arguments.split_inclusive(' ') {
+                    let delta = json!({"type": "input_json_delta", "partial_json": part});
+                    events.push(
+                        json!({"type": "content_block_delta", "index": index, "delta": delta}),
+                    );
+                }
+            }
+            events.extend(anthropic_stop("tool_use"));
+            stream(Anthropic, &events)
+        }
+        OpenAiChat => {
+            let mut events = vec![chat_chunk(&json!({"content": "I look."}), None)];
+            for (index, call) in calls.iter().enumerate() {
+                let function = json!({"name": call.name, "arguments": ""});
+                let first = json!({"index": index, "id": call.id, "function": function});
+                events.push(chat_chunk(&json!({"tool_calls": [first]}), None));
+                for part in call.arguments.split_inclusive(' ') {
+                    let next = json!({"index": index, "function": {"arguments": part}});
+                    events.push(chat_chunk(&json!({"tool_calls": [next]}), None));
+                }
+            }
+            events.push(chat_chunk(&json!({}), Some("tool_calls")));
+            stream(OpenAiChat, &events) + "data: [DONE]\n\n"
+        }
+        OpenAiResponses => {
+            let item = |call: &Call| json!({"type": "function_call", "id": "fc", "call_id": call.id, "name": call.name, "arguments": call.arguments});
+            let output: Vec<Value> = calls.iter().map(item).collect();
+            responses("I look.", &responses_end("response.completed", &json!({"output": output})))
+        }
+    };
+    (text, calls)
+}
+
+#[test]
+fn calls_of_tools_are_read_wherever_the_stream_is_split() {
+    for protocol in ALL {
+        let (text, calls) = with_calls(protocol);
+        for at in 0..=text.len() {
+            let (first, second) = text.as_bytes().split_at(at);
+            let mut collector = Collector::new(protocol, &Limits::default());
+            collector.push(first).unwrap();
+            collector.push(second).unwrap();
+            let answer = collector.finish_turn().unwrap();
+            assert_eq!((answer.text.as_str(), &answer.stop), ("I look.", &Stop::NextTurn));
+            assert_eq!(answer.calls, calls, "{protocol:?}, split at {at}");
+        }
+        assert_eq!(outcome(&read(protocol, &text)), "turns", "a task without tools has one turn");
+    }
+}
+
+#[test]
+fn calls_of_servers_that_differ_from_the_protocol_are_read() {
+    // Whole calls without an index or an id, and the usual reason of the end.
+    let call = json!({"function": {"name": "glob", "arguments": "{}"}});
+    let events =
+        [chat_chunk(&json!({"tool_calls": [call]}), None), chat_chunk(&json!({}), Some("stop"))];
+    let text = stream(OpenAiChat, &events) + "data: [DONE]\n\n";
+    let mut collector = Collector::new(OpenAiChat, &Limits::default());
+    collector.push(text.as_bytes()).unwrap();
+    let answer = collector.finish_turn().unwrap();
+    assert_eq!(answer.stop, Stop::NextTurn);
+    assert_eq!((answer.calls[0].id.as_str(), answer.calls[0].name.as_str()), ("call_0", "glob"));
+}
+
+#[test]
+fn arguments_and_names_of_calls_are_bounded() {
+    let limits = Limits { answer: 10, ..Limits::default() };
+    let of = |call: Value| {
+        let text = stream(OpenAiChat, &[chat_chunk(&json!({"tool_calls": [call]}), None)]);
+        outcome(&read_parts(OpenAiChat, &[text.as_bytes()], &limits))
+    };
+    assert_eq!(of(json!({"function": {"name": "x", "arguments": "1234567890"}})), "cut_off");
+    assert_eq!(of(json!({"function": {"name": "x", "arguments": "12345678901"}})), "too_long");
+    assert_eq!(of(json!({"function": {"name": "x".repeat(257), "arguments": ""}})), "invalid");
+    assert_eq!(of(json!({"id": "x".repeat(257)})), "invalid");
 }
