@@ -12,6 +12,7 @@ pub(crate) mod network;
 pub(crate) mod plan;
 pub(crate) mod purpose;
 pub(crate) mod runs;
+pub(crate) mod schedule;
 pub(crate) mod secret;
 pub(crate) mod skill;
 #[cfg(test)]
@@ -122,6 +123,8 @@ pub(crate) enum Command {
     Resume(runs::ResumeArgs),
     /// Check and show plans: graphs of tasks that run in boxes
     Plan(plan::PlanArgs),
+    /// List, start, pause and resume the schedules of plans
+    Schedule(schedule::ScheduleArgs),
     /// Check which isolation layers this machine supports
     Doctor(DoctorArgs),
     /// Read, verify and export the signed record of all events

@@ -25,6 +25,7 @@ pub(crate) mod restore;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod schedule;
 pub(crate) mod secret;
 pub(crate) mod skill;
 pub(crate) mod snapshots;

@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => commands::runs::cancel(args),
         Command::Resume(args) => commands::resume::run(args),
         Command::Plan(args) => commands::plan::run(&cli, args),
+        Command::Schedule(args) => commands::schedule::run(&cli, args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
         Command::Mcp(args) => commands::mcp::run(&cli, args),

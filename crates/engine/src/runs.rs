@@ -9,6 +9,7 @@
 //! - [`budget`]: accounts with hard limits.
 //! - [`gate`]: the content that the approval of a gate is bound to, and the callers that may approve.
 //! - [`facts`]: the ledger events of facts.
+//! - [`slots`]: the instants at which a schedule is due, and [`due`]: those at which it starts a run.
 //!
 //! [`host`] carries out one attempt of a task in a process that survives the driver. [`evidence`] tells
 //! whether a lost attempt can have had an effect, and [`fence`] lets only one driver work.
@@ -17,12 +18,14 @@
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts,
 //! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, [`receipt`]
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
-//! and takes the answers of people. `store` derives tables of runs from the ledger, [`rows`] lists runs of
-//! plans from them, and [`list`] lists them together with the runs of single commands.
+//! and takes the answers of people. [`schedules`] starts plans at given times. `store` derives tables of runs
+//! from the ledger, [`rows`] lists runs of plans from them, and [`list`] lists them together with the runs of
+//! single commands.
 
 pub mod budget;
 pub mod control;
 pub mod driver;
+pub mod due;
 pub mod evidence;
 mod executors;
 pub mod facts;
@@ -41,6 +44,8 @@ pub mod receipt;
 pub mod rerun;
 pub mod resume;
 pub mod rows;
+pub mod schedules;
+pub mod slots;
 mod store;
 mod stubs;
 pub mod submit;

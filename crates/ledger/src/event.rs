@@ -351,6 +351,36 @@ events! {
     DriverOpened "driver.opened" { epoch: u64, at: u64 }
     /// The plan of a run was accepted.
     PlanAccepted "plan.accepted" { plan: Digest, policy: Digest, at: u64 }
+    /// A schedule is enabled from now on, or has new times.
+    ScheduleEnabled "schedule.enabled" {
+        schedule: String,
+        cron: String,
+        zone: String,
+        /// The person who enabled it; absent if the driver found it in the configuration.
+        by: Option<String>,
+        at: u64,
+    }
+    /// A person paused a schedule.
+    SchedulePaused "schedule.paused" { schedule: String, by: String, at: u64 }
+    /// A slot of a schedule started the run.
+    ScheduleFired "schedule.fired" {
+        schedule: String,
+        /// The instant of the slot in milliseconds since 1970.
+        slot: u64,
+        at: u64,
+    }
+    /// A slot of a schedule waits until the run of an earlier slot has ended.
+    ScheduleQueued "schedule.queued" { schedule: String, slot: u64, at: u64 }
+    /// A slot of a schedule started no run.
+    ScheduleSkipped "schedule.skipped" {
+        schedule: String,
+        slot: u64,
+        /// `overlap` or `plan`.
+        why: String,
+        /// The fault of the plan.
+        text: Option<String>,
+        at: u64,
+    }
     /// A caller cancelled a run, or one of its tasks.
     PlanCancelling "plan.cancelling" { task: Option<String>, by: String, at: u64 }
     /// All tasks of a run are final.

@@ -67,6 +67,8 @@ pub struct Draft {
     cause: Option<u64>,
     /// The sequence number of the last event of the run that the caller knows; see [`Draft::after`].
     after: Option<u64>,
+    /// Whether the run must have no event; see [`Draft::of_new_run`].
+    is_first: bool,
     event: Event,
 }
 
@@ -101,6 +103,8 @@ pub enum RecordError {
         "another process recorded an event in the meantime: the last event has the sequence number {found}, not {expected}"
     )]
     Moved { run: Option<RunId>, expected: u64, found: u64 },
+    #[error("run {run} has an event already")]
+    Exists { run: RunId },
     #[error("cannot look up the run in the index of the ledger")]
     Index(#[source] Arc<IndexError>),
     #[error("the stored content of {hash} was dropped in the meantime; store it again")]
@@ -139,7 +143,7 @@ impl Draft {
     /// Creates an event of the ledger itself with the operator as actor and no cause.
     pub fn new(event: impl Into<Event>) -> Self {
         let event = event.into();
-        Self { run: None, actor: Actor::Operator, cause: None, after: None, event }
+        Self { run: None, actor: Actor::Operator, cause: None, after: None, is_first: false, event }
     }
 
     /// Assigns the event to a run, or with `None` to the ledger itself.
@@ -167,6 +171,13 @@ impl Draft {
     /// recorded: [`RecordError::Moved`].
     pub fn after(self, sequence: u64) -> Self {
         Self { after: Some(sequence), ..self }
+    }
+
+    /// Assigns the event to a run that has no event yet, although its id was not chosen at random.
+    ///
+    /// If the run has an event, nothing of the batch is recorded: [`RecordError::Exists`].
+    pub fn of_new_run(self, run: RunId) -> Self {
+        Self { run: Some(run), is_first: true, ..self }
     }
 }
 
@@ -280,7 +291,7 @@ impl Ledger {
         let mut is_updated = false;
         for draft in drafts {
             let Some(run) = draft.run.filter(|run| known.get(*run).is_none()) else { continue };
-            if !draft.event.begins_run() && !is_updated {
+            if (draft.is_first || !draft.event.begins_run()) && !is_updated {
                 self.query_index(|_, _| Ok(()))?;
                 is_updated = true;
             }

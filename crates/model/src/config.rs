@@ -72,6 +72,13 @@
 //! price = { input = "1 USD", output = "5 USD" } # of a million tokens
 //! context-window = 200000           # tokens
 //!
+//! [schedule.nightly]                # a plan that is started at given times
+//! plan = "plans/nightly.toml"       # a relative path is relative to this file
+//! cron = "0 3 * * 1-5"              # minute, hour, day, month, day of the week
+//! zone = "Europe/Berlin"            # by default UTC
+//! missed = "once"                   # or skip
+//! overlap = "skip"                  # or queue, allow
+//!
 //! [permissions]                     # rules for agents; also as [template.NAME.permissions]
 //! deny = ["Read(.env)", "Edit(.github/**)", "Bash(rm -rf *)", "Net(gist.github.com)"]
 //! ask = ["Net(api.github.com)"]
@@ -102,6 +109,7 @@ pub(crate) mod parse;
 mod permissions;
 mod policy;
 mod rules;
+mod schedules;
 mod secrets;
 mod sections;
 mod tiers;
@@ -122,6 +130,7 @@ use crate::mount::anchor;
 use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
 use crate::permission::Permissions;
 use crate::plan::{ModelTier, TierName};
+use crate::schedule::Schedule;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 
 /// The owner of a configuration file, which decides what the file can set.
@@ -151,6 +160,7 @@ pub struct Config {
     servers: BTreeMap<ServerName, McpServer>,
     code: CodeConfig,
     tiers: BTreeMap<TierName, ModelTier>,
+    schedules: BTreeMap<String, Schedule>,
     permissions: Permissions,
 }
 
@@ -199,6 +209,7 @@ impl Config {
             servers: BTreeMap::new(),
             code: CodeConfig::default(),
             tiers: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             permissions: Permissions::default(),
         }
     }

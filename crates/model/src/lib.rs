@@ -27,6 +27,7 @@ mod purpose;
 mod record;
 mod repo;
 pub mod risky;
+pub mod schedule;
 mod size;
 pub mod spec;
 mod template;

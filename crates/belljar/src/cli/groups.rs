@@ -8,7 +8,7 @@ use clap::Command;
 /// Every group: its heading and its commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Run and review", &["run", "diff", "apply", "discard", "runs"]),
-    ("Plans", &["plan", "submit", "watch", "cancel", "resume"]),
+    ("Plans", &["plan", "submit", "watch", "cancel", "resume", "schedule"]),
     (
         "Boxes that stay",
         &[

@@ -25,6 +25,8 @@ mod plans;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod wrong_state;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Executes the guides on the network, secrets, plans, runs, code mode, MCP and agents. Each block of commands is
+//! Executes the guides on the network, secrets, plans, runs, schedules, code mode, MCP and agents. Each block of commands is
 //! run unchanged, and the text block after it must match the output, line by line.
 //!
 //! `…` matches any text within a line. A TOML block whose first line names the operator's file is
@@ -134,6 +134,12 @@ fn plans_guide_commands_produce_the_documented_output() {
 fn runs_guide_commands_produce_the_documented_output() {
     let count = execute(&lab(), include_str!("../../../../docs/guide/runs.md"));
     assert!(count >= 7, "{count} blocks");
+}
+
+#[test]
+fn schedules_guide_commands_produce_the_documented_output() {
+    let count = execute(&lab(), include_str!("../../../../docs/guide/schedules.md"));
+    assert!(count >= 5, "{count} blocks");
 }
 
 #[test]

@@ -171,6 +171,20 @@ fn known(event: &Event) -> String {
         Event::AttentionSettled(settled) => short(&settled.reason),
         Event::DriverOpened(driver) => format!("driver number {}", driver.epoch),
         Event::PlanAccepted(plan) => format!("plan {}", brief(&plan.plan)),
+        Event::ScheduleEnabled(schedule) => {
+            let (cron, zone) = (short(&schedule.cron), short(&schedule.zone));
+            format!("{}: {cron} in {zone}", short(&schedule.schedule))
+        }
+        Event::SchedulePaused(schedule) => {
+            format!("{} by {}", short(&schedule.schedule), short(&schedule.by))
+        }
+        Event::ScheduleFired(schedule) => slot(&schedule.schedule, schedule.slot),
+        Event::ScheduleQueued(schedule) => slot(&schedule.schedule, schedule.slot),
+        Event::ScheduleSkipped(schedule) => {
+            let text = with_note(schedule.text.as_deref());
+            let slot = slot(&schedule.schedule, schedule.slot);
+            format!("{slot}, because of {}{text}", short(&schedule.why))
+        }
         Event::PlanCancelling(cancelling) => {
             let task = cancelling.task.as_deref().unwrap_or("the run");
             format!("{} by {}", short(task), short(&cancelling.by))
@@ -229,6 +243,12 @@ fn known(event: &Event) -> String {
 /// Describes the result of an attempt of a task.
 fn attempt(task: &str, attempt: u64, result: &str) -> String {
     format!("{}, attempt {attempt}: {}", short(task), short(result))
+}
+
+/// Describes a slot of a schedule.
+fn slot(schedule: &str, slot: u64) -> String {
+    let time = moment::readable_seconds(slot.saturating_mul(1_000_000));
+    format!("{}, slot {time}", short(schedule))
 }
 
 /// Describes an action on a box that removes its changes, with the changes that were not applied.

@@ -20,6 +20,7 @@ mod leases;
 mod live;
 mod rounds;
 mod rows;
+mod schedules;
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _};
@@ -116,7 +117,7 @@ fn spawn(state: &Scoped) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs this process as a driver until no run is open. Descriptor 0 is a connection with the caller.
+/// Runs this process as a driver until no run is open and no schedule is enabled. Descriptor 0 is a connection with the caller.
 pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
     // Signals of the client's terminal must not end the driver.
     rustix::process::setsid().ok(); // fails only for a process group leader, which has its own session
@@ -132,7 +133,8 @@ pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<
     run(&Scoped::open(config, clock, observer, caller)?)
 }
 
-/// Carries out all open runs. Returns when none is open, or if another driver carries them out.
+/// Carries out all open runs and fires the slots of schedules. Returns when no run is open and no schedule
+/// is enabled, or if another driver does it.
 pub fn run(state: &Scoped) -> Result<(), EngineError> {
     let deadline = Instant::now() + HANDOVER_TIMEOUT;
     let (lock, epoch) = loop {

@@ -7,6 +7,7 @@ use belljar_model::RunId;
 use super::driver;
 use super::fence::DriverLock;
 use super::machine::{Status, TaskRef};
+use super::schedules;
 use super::view::{self, FollowedRun, RunView, TaskView};
 use crate::error::{EngineError, ErrorKind};
 use crate::scope::Scoped;
@@ -51,7 +52,7 @@ pub enum Found {
     Gated,
 }
 
-/// Starts a driver if a run is open and none is running. Waits until it has opened all runs.
+/// Starts a driver if a run is open or a schedule is enabled, and none is running. Waits until it has opened all runs.
 pub fn resume(state: &Scoped) -> Result<Resumed, EngineError> {
     let open = view::open(state)?;
     let was_running = DriverLock::is_held(state.store());
@@ -66,7 +67,7 @@ pub fn resume(state: &Scoped) -> Result<Resumed, EngineError> {
             Err(error) => resumed.damaged.push((run, error)),
         }
     }
-    if followed.is_empty() {
+    if followed.is_empty() && !schedules::is_any_enabled(state) {
         return Ok(resumed);
     }
     driver::wake(state)?;

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_ledger::{Actor, Body, Digest, Draft, LedgerPaths, Reader, ReaderError, RunCreated};
+use belljar_ledger::{
+    Actor, Body, Digest, Draft, LedgerPaths, Reader, ReaderError, RunCreated, ScheduleFired,
+};
 use belljar_model::plan::{Check, CheckedPlan, Executor, Task};
 use belljar_model::{Mode, Net, Purpose, RunId};
 
@@ -78,8 +80,7 @@ fn accept(
         .map_err(|error| durable::with_disk_full_hint(error, &keys))
         .with_context(|| format!("cannot create {}", keys.display()))
         .kind(ErrorKind::Broken)?;
-    let text = plan.canonical();
-    let content = Digest::of(&[b"belljar submitted plan 1\0", text.as_bytes()]);
+    let content = Digest::of(&[b"belljar submitted plan 1\0", plan.canonical().as_bytes()]);
     let _guard = match key {
         None => None,
         Some(key) => {
@@ -95,9 +96,7 @@ fn accept(
             Some(guard)
         }
     };
-    let mut fixed = executors::fixed_files(state, plan, base)?;
-    let policy = policy(plan, &fixed);
-    fixed.extend(executors::resolved_files(state, plan, base)?);
+    let (fixed, policy) = fixed_files(state, plan, base)?;
     let run = state.new_id()?.0;
     let files = RunFiles::of(layout, run);
     let bound = files.create(plan, base, &fixed)?;
@@ -106,22 +105,65 @@ fn accept(
             .context("cannot store the submission key")
             .kind(ErrorKind::Broken)?;
     }
-    let accepted = Fact {
-        at: Moment(state.clock().millis()),
-        kind: FactKind::PlanAccepted { plan: bound, policy },
-    };
-    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
-    let drafts = [
-        Draft::new(created(state, plan, base, policy, &text)?),
-        Draft::new(facts::event(&accepted)).by(Actor::Driver),
-    ];
+    let drafts = accepted(state, plan, base, policy, bound)?;
     let drafts = drafts.map(|draft| draft.of_run(run)).to_vec();
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     ledger.record_all(drafts).context("cannot record the plan").map_err(|error| {
         fs::remove_dir_all(layout.plan(run)).ok(); // the ledger does not name the run
         EngineError::new(ErrorKind::Unrecorded, error)
     })?;
     tracing::info!(%run, tasks = plan.tasks().len(), "plan is accepted");
     Ok(run)
+}
+
+/// Stores and records the run of a slot, whose id is given. An earlier run with this id is an error.
+pub(super) fn accept_slot(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+    run: RunId,
+    fired: ScheduleFired,
+) -> Result<(), EngineError> {
+    let (fixed, policy) = fixed_files(state, plan, base)?;
+    let bound = RunFiles::of(state.store().layout(), run).create(plan, base, &fixed)?;
+    let [created, accepted] = accepted(state, plan, base, policy, bound)?;
+    let fired = Draft::new(fired).of_run(run).by(Actor::Driver);
+    let drafts = vec![created.of_new_run(run), accepted.of_run(run), fired];
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
+    // The files stay after an error: they can belong to an earlier run.
+    ledger.record_all(drafts).context("cannot record the plan").kind(ErrorKind::Unrecorded)?;
+    tracing::info!(%run, tasks = plan.tasks().len(), "plan of a schedule is accepted");
+    Ok(())
+}
+
+/// Returns the files that are stored with a plan, and the digest of its policy.
+fn fixed_files(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+) -> Result<(BTreeMap<String, Vec<u8>>, Digest), EngineError> {
+    let mut fixed = executors::fixed_files(state, plan, base)?;
+    let policy = policy(plan, &fixed);
+    fixed.extend(executors::resolved_files(state, plan, base)?);
+    Ok((fixed, policy))
+}
+
+/// Returns the first events of the run of a plan.
+fn accepted(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    base: &Path,
+    policy: Digest,
+    bound: Digest,
+) -> Result<[Draft; 2], EngineError> {
+    let accepted = Fact {
+        at: Moment(state.clock().millis()),
+        kind: FactKind::PlanAccepted { plan: bound, policy },
+    };
+    Ok([
+        Draft::new(created(state, plan, base, policy, &plan.canonical())?),
+        Draft::new(facts::event(&accepted)).by(Actor::Driver),
+    ])
 }
 
 /// Returns the run of an earlier submission with this key, if it was recorded.

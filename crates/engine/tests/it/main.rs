@@ -36,6 +36,8 @@ mod plan_receipts;
 #[cfg(test)]
 mod plan_runs;
 #[cfg(test)]
+mod plan_schedules;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod run_rows;

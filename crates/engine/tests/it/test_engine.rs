@@ -200,6 +200,17 @@ pub(crate) fn open_engine_with_old_clock(lab: &Lab) -> Scoped {
     open_clock(&lab.home(), &lab.state(), &[], Clock::new(an_hour_ago)).unwrap().0
 }
 
+/// Opens an engine with another clock, whose host environment also has these variables. It cannot start
+/// processes, because they would have the real clock.
+pub(crate) fn open_engine_with_clock(
+    lab: &Lab,
+    variables: &[(&str, &str)],
+    clock: fn() -> std::time::SystemTime,
+) -> Scoped {
+    let roles = Path::new("/nonexistent/belljar-roles");
+    open_roles(&lab.home(), &lab.state(), variables, Clock::new(clock), roles).unwrap().0
+}
+
 /// Opens the state directory of another test process.
 pub(crate) fn open_state(user_home: &Path, home: &Path) -> Scoped {
     open_for(user_home, home, &[]).map(|(state, _)| state).unwrap()
@@ -227,10 +238,20 @@ fn open_clock(
     extra_variables: &[(&str, &str)],
     clock: Clock,
 ) -> Result<(Scoped, Arc<Notices>), EngineError> {
+    open_roles(user_home, home, extra_variables, clock, Path::new(ROLES))
+}
+
+fn open_roles(
+    user_home: &Path,
+    home: &Path,
+    extra_variables: &[(&str, &str)],
+    clock: Clock,
+    roles: &Path,
+) -> Result<(Scoped, Arc<Notices>), EngineError> {
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     let mut variables = vec![("PATH".into(), path.into()), ("HOME".into(), user_home.into())];
     variables.extend(extra_variables.iter().map(|(name, value)| (name.into(), value.into())));
-    let roles = RoleProgram::Path(ROLES.into());
+    let roles = RoleProgram::Path(roles.to_owned());
     let host = HostEnv { roles, ..HostEnv::new(variables, ROLES.into()) };
     let config = EngineConfig { home: home.to_owned(), config_file: None, host };
     let notices = Arc::new(Notices::default());

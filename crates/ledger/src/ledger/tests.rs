@@ -356,6 +356,26 @@ fn of_two_writers_that_append_after_the_same_event_exactly_one_succeeds() {
 }
 
 #[test]
+fn h15_second_first_event_of_a_run_is_refused_also_from_a_writer_that_does_not_know_the_first() {
+    let home = TempDir::new().unwrap();
+    let (one, known) = with_a_run(&home);
+    let other = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
+    let new = run(9);
+    let batch = || vec![Draft::new(created()).of_new_run(new), exec("/bin/x").of_run(new)];
+    // Control: the first writer succeeds.
+    assert_eq!(one.record_all(batch()).unwrap().len(), 2);
+    for ledger in [&one, &other] {
+        let error = ledger.record_all(batch()).unwrap_err();
+        assert!(matches!(error, RecordError::Exists { run } if run == new), "{error:?}");
+        let error = ledger.record(Draft::new(created()).of_new_run(known)).unwrap_err();
+        assert!(matches!(error, RecordError::Exists { run } if run == known), "{error:?}");
+    }
+    let receipt = other.record(exec("/bin/y").of_run(new)).unwrap();
+    assert_eq!(receipt.sequence(), 2, "nothing of the refused batches was recorded");
+    assert!(verify(one.paths(), VerifyOptions::default()).unwrap().findings.is_empty());
+}
+
+#[test]
 fn after_needs_an_earlier_event_of_the_run() {
     let home = TempDir::new().unwrap();
     let (ledger, _) = with_a_run(&home);

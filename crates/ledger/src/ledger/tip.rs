@@ -241,6 +241,9 @@ impl Tip {
         if let Some(link) = waiting.or_else(|| self.runs.get(run)) {
             return Ok(Some(link));
         }
+        if draft.is_first {
+            return look_up(paths, &self.log, run);
+        }
         if draft.event.begins_run() {
             return Ok(None);
         }
@@ -462,6 +465,9 @@ impl Adopted {
 
 /// Returns an error if the draft requires another last event of its run.
 fn check_after(draft: &Draft, last: Option<Link>) -> Result<(), RecordError> {
+    if let (true, Some(run), Some(_)) = (draft.is_first, draft.run, last) {
+        return Err(RecordError::Exists { run });
+    }
     let Some(expected) = draft.after else { return Ok(()) };
     match last.map(|link| link.sequence) {
         Some(found) if found == expected => Ok(()),

@@ -12,8 +12,8 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::keys::{Invalid, KEYS, Value};
 use super::nearest::nearest;
 use super::{
-    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, secrets,
-    sections, tiers,
+    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, schedules,
+    secrets, sections, tiers,
 };
 use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
@@ -23,13 +23,14 @@ use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The names of all sections of a `belljar.toml`.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "template",
     "permissions",
     "secret",
     "api",
     "mcp",
     "tier",
+    "schedule",
     "code",
     "tls",
     "dns",
@@ -101,6 +102,15 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                 for (name, value) in source.table(section, value)? {
                     let tier = source.declared("tier", name, value, tiers::read)?;
                     config.tiers.insert(tier.name.clone(), tier);
+                }
+            }
+            "schedule" => {
+                for (name, value) in source.table(section, value)? {
+                    let (heading, line) = (name.span().start, |at| source.line(at));
+                    let read =
+                        |name, value: &Value<'_>| schedules::read(name, value, file, heading, line);
+                    let schedule = source.declared("schedule", name, value, read)?;
+                    config.schedules.insert(schedule.name.to_string(), schedule);
                 }
             }
             "code" => {

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::gates::Answers;
 use super::live::Live;
 use super::rows::RowsUpdate;
+use super::schedules::Schedules;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::{self, LedgerHandle};
 use crate::runs::budget::{Accounts, Amounts, Limits, Owner, Refusal, Unit, settle};
@@ -56,7 +57,7 @@ pub(super) struct Driver<'a> {
     pub(super) state: &'a Scoped,
     pub(super) ledger: LedgerHandle,
     pub(super) reader: Reader,
-    rows: RowsUpdate,
+    pub(super) rows: RowsUpdate,
     epoch: Epoch,
     /// The time of the first instant below; never before the last recorded fact.
     opened: Moment,
@@ -79,6 +80,7 @@ pub(super) struct Driver<'a> {
     damaged: BTreeSet<RunId>,
     /// Answers to gates, as the driver carries them out.
     pub(super) answers: Answers,
+    pub(super) schedules: Schedules,
 }
 
 /// An attempt whose host runs.
@@ -144,22 +146,23 @@ impl<'a> Driver<'a> {
             taken: Vec::new(),
             damaged: BTreeSet::new(),
             answers: Answers::default(),
+            schedules: Schedules::default(),
         };
         driver.listen()?;
         driver.look_for_work()?;
         Ok(driver)
     }
 
-    /// Carries out rounds until no run is open.
+    /// Carries out rounds until no run is open and no schedule is enabled.
     pub(super) fn drive(mut self) -> Result<(), Stop> {
         loop {
             self.round()?;
-            if self.runs.is_empty() {
+            if self.is_idle() {
                 self.rows.finish(self.state, &mut self.reader);
                 // A client that connected before this has recorded its run before.
                 drop(self.listener.take());
                 self.look_for_work()?;
-                if self.runs.is_empty() {
+                if self.is_idle() {
                     return Ok(());
                 }
                 self.listen()?;
@@ -167,6 +170,10 @@ impl<'a> Driver<'a> {
                 self.wait()?;
             }
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.runs.is_empty() && !self.schedules.is_any_enabled()
     }
 
     /// Returns the time. It never goes back, also if the clock of the host does.
@@ -187,6 +194,7 @@ impl<'a> Driver<'a> {
 
     /// Decides all inputs, records the facts of all runs, and carries out the commands.
     fn round(&mut self) -> Result<(), Stop> {
+        self.fire_slots()?;
         self.finish_updates()?;
         for (run, of) in std::mem::take(&mut self.retries) {
             self.judge(run, of);
@@ -410,7 +418,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Loads new runs and reads the requests to all runs.
-    fn look_for_work(&mut self) -> Result<(), EngineError> {
+    pub(super) fn look_for_work(&mut self) -> Result<(), EngineError> {
         // Opened again, because another process can have replaced the log since the last look.
         let reader = Reader::open_uncounted(&LedgerPaths::under(self.state.home()));
         self.reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
@@ -448,7 +456,8 @@ impl<'a> Driver<'a> {
                 self.inbox.extend(asked.input.map(|input| (*run, input)));
             }
         }
-        self.look_for_leases()
+        self.look_for_leases()?;
+        self.look_for_schedules()
     }
 
     /// Continues a run: adopts its hosts, and reports the attempts whose hosts have ended.
@@ -538,6 +547,8 @@ impl<'a> Driver<'a> {
         let retry = (!self.retries.is_empty()).then(|| now.after(RETRY_MILLIS));
         let next = wakes.chain(stub).chain(retry).min();
         let next = next.map(|next| Duration::from_millis(next.0.saturating_sub(now.0)));
-        Timespec::try_from(next.into_iter().chain(self.rows.timeout()).min()?).ok()
+        let slot = self.schedules.timeout(self.state, &self.runs);
+        let others = self.rows.timeout().into_iter().chain(slot);
+        Timespec::try_from(next.into_iter().chain(others).min()?).ok()
     }
 }

@@ -126,6 +126,13 @@ impl Rows<'_> {
             self.created(run, created, row);
             return Ok(());
         }
+        if let Event::ScheduleFired(fired) = &event {
+            let sql = "INSERT INTO slot VALUES (?1, ?2, ?3)
+                ON CONFLICT (schedule, instant) DO NOTHING";
+            let values = (&fired.schedule, number(fired.slot), &run);
+            self.transaction.prepare_cached(sql)?.execute(values)?;
+            return Ok(());
+        }
         match facts::fact(&event) {
             Ok(Some(fact)) => Ok(self.fact(&run, &fact)?),
             Ok(None) => Ok(()),
@@ -442,7 +449,9 @@ fn open_status(transaction: &Transaction<'_>, run: &str) -> rusqlite::Result<Run
 /// Returns whether events of a kind can change rows.
 fn is_relevant(kind: &str) -> bool {
     let family = kind.split_once('.').map_or(kind, |(family, _)| family);
-    kind == "run.created" || matches!(family, "plan" | "task" | "approval" | "attention" | "budget")
+    kind == "run.created"
+        || kind == "schedule.fired"
+        || matches!(family, "plan" | "task" | "approval" | "attention" | "budget")
 }
 
 fn lease_text(lease: &Limits) -> String {

@@ -3,6 +3,8 @@
 //! SQLite finds the write-ahead log beside its database by name. Opening and removing the database therefore
 //! hold a lock, so that no process combines files of two databases.
 
+mod slots;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -96,10 +98,16 @@ CREATE TABLE gate (
 );
 CREATE INDEX gate_open ON gate (run) WHERE answered_by IS NULL;
 CREATE INDEX gate_due ON gate (deadline) WHERE answered_by IS NULL;
+CREATE TABLE slot (
+    schedule TEXT NOT NULL,
+    instant BIGINT NOT NULL,
+    run TEXT NOT NULL,
+    PRIMARY KEY (schedule, instant)
+);
 ";
 
 /// All tables except `meta`.
-const DERIVED: [&str; 4] = ["run", "task", "account", "gate"];
+const DERIVED: [&str; 5] = ["run", "task", "account", "gate", "slot"];
 
 pub(super) const RUN_COLUMNS: &str = "run, tenant, principal, name, state, plan, seq, opened, ended, \
                                       template, directory, tasks, done, sum";
