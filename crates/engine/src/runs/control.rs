@@ -1,7 +1,8 @@
 //! Requests to the driver: files in the directory of a run, which survive a crash of the driver.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -18,6 +19,7 @@ use super::view::{self, Loaded, RunView};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 use crate::store::durable;
+use crate::store::layout::Layout;
 
 /// The decision of a person about a lost attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub enum Settlement {
 /// A settlement, as the file of its request contains it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StoredSettlement {
+pub(super) enum StoredSettlement {
     Rerun,
     Failed,
     /// The output is in this file of the same directory.
@@ -45,7 +47,7 @@ enum StoredSettlement {
 /// A request to the driver, as its file contains it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Request {
+pub(super) enum Request {
     Cancel { task: Option<String>, by: Principal },
     Settle { task: String, attempt: u32, how: StoredSettlement, by: Principal },
 }
@@ -131,12 +133,47 @@ fn request(state: &Scoped, view: &RunView, request: &Request) -> Result<(), Engi
         let text = format!("run {run} has ended: {}", outcome.name());
         return Err(EngineError::message(ErrorKind::WrongState, text));
     }
-    let dir = RunFiles::of(state.store().layout(), run).control();
-    let text = serde_json::to_vec(request).kind(ErrorKind::Broken)?;
-    durable::write(&dir, &format!("{}.json", state.new_id()?.0), &text)
-        .context("cannot store the request to the driver")
-        .kind(ErrorKind::Broken)?;
+    store_request(state, run, request)?;
     driver::wake(state)
+}
+
+/// Stores a request durably and announces it.
+pub(super) fn store_request(
+    state: &Scoped,
+    run: RunId,
+    request: &Request,
+) -> Result<(), EngineError> {
+    let layout = state.store().layout();
+    let text = serde_json::to_vec(request).kind(ErrorKind::Broken)?;
+    let name = format!("{}.json", state.new_id()?.0);
+    durable::write(&RunFiles::of(layout, run).control(), &name, &text)
+        .and_then(|()| announce(layout, run))
+        .context("cannot store the request to the driver")
+        .kind(ErrorKind::Broken)
+}
+
+/// Tells the driver which run has a new request, so that it does not look at all runs.
+///
+/// The file need not be durable: a new driver reads the requests of all runs.
+fn announce(layout: &Layout, run: RunId) -> io::Result<()> {
+    let dir = layout.announced_requests();
+    DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    File::create(dir.join(run.to_string())).map(drop)
+}
+
+/// Returns the runs with new requests. A request that arrives from now on is announced again.
+pub(super) fn take_announced(layout: &Layout) -> io::Result<Vec<RunId>> {
+    let entries = match fs::read_dir(layout.announced_requests()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut runs = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        fs::remove_file(entry.path())?;
+        runs.extend(entry.file_name().to_str().and_then(|name| name.parse::<RunId>().ok()));
+    }
+    Ok(runs)
 }
 
 /// Reads the requests of a run, oldest first.

@@ -21,6 +21,8 @@ mod live;
 mod rounds;
 mod rows;
 mod schedules;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _};

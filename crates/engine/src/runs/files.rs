@@ -373,13 +373,20 @@ impl RunFiles {
         let mut committing = Committing::new(salt);
         committing.update(content);
         let stored = TaskOutput::new(&committing.finish(), salt);
-        durable::write_unsynced(&out, &format!("{name}.json"), &serde_json::to_vec(&stored)?)?;
-        File::open(self.commitment(of))?.sync_all()?;
+        self.store_commitment(of, &stored)?;
         durable::write(&out, &name, content)?;
         Ok(stored)
     }
 
-    /// Moves the output of an attempt to its place in the run.
+    /// Writes a commitment to the disk. The caller syncs the directory.
+    fn store_commitment(&self, of: &TaskRef, stored: &TaskOutput) -> io::Result<()> {
+        let name = format!("{}.json", output_name(of));
+        durable::write_unsynced(&self.dir.join("out"), &name, &serde_json::to_vec(stored)?)?;
+        File::open(self.commitment(of))?.sync_all()
+    }
+
+    /// Moves the output of an attempt to its place in the run, durably. A new driver repeats it until the
+    /// end of the attempt is on record.
     pub(crate) fn take_output(
         &self,
         state: &Scoped,
@@ -387,11 +394,10 @@ impl RunFiles {
         of: &TaskRef,
         stored: &TaskOutput,
     ) -> Result<(), EngineError> {
-        let text = serde_json::to_vec(stored).kind(ErrorKind::Broken)?;
-        let name = format!("{}.json", output_name(of));
-        durable::write(&self.dir.join("out"), &name, &text)
+        self.store_commitment(of, stored)
             .context("cannot store the commitment of an output")
             .kind(ErrorKind::Broken)?;
+        // Its sync of the directory also makes the name of the commitment durable.
         host::take_output(state, box_run, &self.output(of))?;
         if self.stored_output(of, stored.hash()).is_none() {
             let error = anyhow!("the output of {of} in box run {box_run} was changed");

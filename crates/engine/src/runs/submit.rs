@@ -65,7 +65,7 @@ pub fn submit(
 }
 
 /// Stores and records a run without waking the driver.
-fn accept(
+pub(super) fn accept(
     state: &Scoped,
     plan: &CheckedPlan,
     base: &Path,

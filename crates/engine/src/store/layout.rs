@@ -5,6 +5,7 @@
 //!               runs/<id>/         one directory per run
 //!               plans/<id>/        the files of one run of a plan; see `runs::files`
 //!               plans/keys/        one file per submission key
+//!               plans/asked/<id>   the run has a new request to the driver
 //!               plans/socket       wakes the driver of runs; driver.log has its notices
 //!               boxes/<name>/      one directory per named box
 //!               calls/<id>         locked while a call without its own directory runs
@@ -91,6 +92,11 @@ impl Layout {
     /// Returns the directory of the submission keys.
     pub fn submission_keys(&self) -> PathBuf {
         self.plans().join("keys")
+    }
+
+    /// Returns the directory with the names of the runs that have new requests to the driver.
+    pub fn announced_requests(&self) -> PathBuf {
+        self.plans().join("asked")
     }
 
     /// Returns the database of runs. It is derived from the ledger and may be deleted.

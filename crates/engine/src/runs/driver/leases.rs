@@ -3,6 +3,8 @@
 //! A host asks for more when its box has used 80 % of a limit. The extension is reserved in all accounts and
 //! recorded before the host gets it.
 
+use std::collections::BTreeSet;
+
 use belljar_model::RunId;
 
 use super::rounds::Driver;
@@ -14,7 +16,7 @@ use crate::runs::machine::{InputKind, Try};
 impl Driver<'_> {
     /// Reserves more for the attempts whose hosts ask for it.
     pub(super) fn look_for_leases(&mut self) -> Result<(), EngineError> {
-        let runs: Vec<RunId> = self.runs.keys().copied().collect();
+        let runs: BTreeSet<RunId> = self.hosts.iter().map(|waiting| waiting.run).collect();
         for run in runs {
             for (file, box_run) in host::lease_requests(self.state, run) {
                 let Some(live) = self.runs.get_mut(&run) else { continue };

@@ -155,21 +155,26 @@ impl<'a> Driver<'a> {
 
     /// Carries out rounds until no run is open and no schedule is enabled.
     pub(super) fn drive(mut self) -> Result<(), Stop> {
-        loop {
-            self.round()?;
-            if self.is_idle() {
-                self.rows.finish(self.state, &mut self.reader);
-                // A client that connected before this has recorded its run before.
-                drop(self.listener.take());
-                self.look_for_work()?;
-                if self.is_idle() {
-                    return Ok(());
-                }
-                self.listen()?;
-            } else if self.inbox.is_empty() {
-                self.wait()?;
-            }
+        while !self.step()? {}
+        Ok(())
+    }
+
+    /// Carries out a round and waits for new inputs. Returns whether the driver has nothing left to do.
+    pub(super) fn step(&mut self) -> Result<bool, Stop> {
+        self.round()?;
+        if !self.is_idle() {
+            self.wait()?;
+            return Ok(false);
         }
+        self.rows.finish(self.state, &mut self.reader);
+        // A client that connected before this has recorded its run before.
+        drop(self.listener.take());
+        self.look_for_work()?;
+        let is_idle = self.is_idle();
+        if !is_idle {
+            self.listen()?;
+        }
+        Ok(is_idle)
     }
 
     fn is_idle(&self) -> bool {
@@ -193,7 +198,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Decides all inputs, records the facts of all runs, and carries out the commands.
-    fn round(&mut self) -> Result<(), Stop> {
+    pub(super) fn round(&mut self) -> Result<(), Stop> {
         self.fire_slots()?;
         self.finish_updates()?;
         for (run, of) in std::mem::take(&mut self.retries) {
@@ -417,7 +422,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Loads new runs and reads the requests to all runs.
+    /// Loads new runs and reads the requests to all runs. A new driver reads the requests of a run when it
+    /// loads the run, and later when a client announces them.
     pub(super) fn look_for_work(&mut self) -> Result<(), EngineError> {
         // Opened again, because another process can have replaced the log since the last look.
         let reader = Reader::open_uncounted(&LedgerPaths::under(self.state.home()));
@@ -448,16 +454,23 @@ impl<'a> Driver<'a> {
             }
         }
         self.answers.are_expected = true;
-        for (run, live) in &mut self.runs {
-            let requests = control::requests(&live.context(self.state));
-            let requests = requests.context("cannot read requests").kind(ErrorKind::Broken)?;
-            for asked in requests {
-                live.requests.extend(asked.files);
-                self.inbox.extend(asked.input.map(|input| (*run, input)));
-            }
+        let asked = control::take_announced(layout).context("cannot read requests");
+        for run in asked.kind(ErrorKind::Broken)? {
+            self.read_requests(run)?;
         }
         self.look_for_leases()?;
         self.look_for_schedules()
+    }
+
+    /// Reads the requests to a run.
+    fn read_requests(&mut self, run: RunId) -> Result<(), EngineError> {
+        let Some(live) = self.runs.get_mut(&run) else { return Ok(()) };
+        let requests = control::requests(&live.context(self.state));
+        for asked in requests.context("cannot read requests").kind(ErrorKind::Broken)? {
+            live.requests.extend(asked.files);
+            self.inbox.extend(asked.input.map(|input| (run, input)));
+        }
+        Ok(())
     }
 
     /// Continues a run: adopts its hosts, and reports the attempts whose hosts have ended.
@@ -495,10 +508,11 @@ impl<'a> Driver<'a> {
         }
         self.inbox.insert(0, (run, InputKind::Opened { epoch: self.epoch.number() }));
         leases.iter().for_each(|(box_run, lease)| self.send_lease(*box_run, lease));
-        Ok(())
+        self.read_requests(run)
     }
 
-    /// Waits for the end of a host, a timer or a client.
+    /// Waits for the end of a host, a timer or a client. If inputs are left, it only looks for them, so that
+    /// a run with many short tasks does not delay the others.
     fn wait(&mut self) -> Result<(), EngineError> {
         let (listening, ended) = {
             let listener = self.listener.iter().map(AsFd::as_fd);
@@ -541,6 +555,9 @@ impl<'a> Driver<'a> {
 
     /// Returns the time until the next timer; `None` without a timer.
     fn timeout(&self) -> Option<Timespec> {
+        if !self.inbox.is_empty() {
+            return Some(Timespec::default());
+        }
         let now = self.now();
         let stub = self.stubs.first().map(|(end, ..)| *end);
         let wakes = self.runs.values().filter_map(|live| live.progress.next_wake(now));
