@@ -29,6 +29,10 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_in_an_image_keeps_deletions_links_modes_and_attributes",
         "the run as root mounts the image",
     ),
+    (
+        "h12_nothing_starts_on_a_full_disk_and_the_host_holds_its_result_until_there_is_room",
+        "the run as root mounts the disk",
+    ),
     ("h12_ended_runs_survive_a_power_failure_on_ext4", "the run as root mounts the disk"),
     ("h12_ended_runs_survive_a_power_failure_on_xfs", "the run as root mounts the disk"),
     ("h12_ended_runs_survive_a_power_failure_on_btrfs", "the run as root mounts the disk"),
