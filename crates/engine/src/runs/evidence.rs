@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use belljar_ledger::{
     Entry, Event, LedgerPaths, Query, Reader, ReaderError, RequestDecided, RunCreated,
 };
+use belljar_model::plan::TierProvider;
 use belljar_model::{RunId, display};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
@@ -139,9 +140,9 @@ fn of_request(request: &RequestDecided, models: &[ModelHost]) -> Option<String> 
 }
 
 /// The paths of completions at the known providers of language models.
-const COMPLETIONS: [(&str, &[&str]); 2] = [
-    ("api.anthropic.com", &["/v1/messages", "/v1/messages/count_tokens"]),
-    ("api.openai.com", &["/v1/chat/completions", "/v1/responses"]),
+const COMPLETIONS: [(TierProvider, &[&str]); 2] = [
+    (TierProvider::Anthropic, &["/v1/messages", "/v1/messages/count_tokens"]),
+    (TierProvider::OpenAiChat, &["/v1/chat/completions", "/v1/responses"]),
 ];
 
 /// The methods of Gemini that only compute, at the end of a path.
@@ -150,12 +151,12 @@ const GEMINI: [&str; 3] = [":generateContent", ":streamGenerateContent", ":count
 /// Returns whether a POST request only asks a language model for a completion.
 fn is_completion(host: &str, port: u64, path: &str, models: &[ModelHost]) -> bool {
     let is_own = models.iter().any(|model| model.host == host && u64::from(model.port) == port);
-    let is_known = |name: &str| name == host && port == 443;
+    let is_known = |provider: TierProvider| provider.default_host() == host && port == 443;
     let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
     if is_own && ends(&["/v1/messages", "/chat/completions", "/responses"]) {
         return true; // the path of the operator's own server can have any prefix
     }
-    let mut paths = COMPLETIONS.iter().filter(|(name, _)| is_known(name));
+    let mut paths = COMPLETIONS.iter().filter(|(provider, _)| is_known(*provider));
     match host {
         "generativelanguage.googleapis.com" if port == 443 => {
             path.contains("/models/") && GEMINI.iter().any(|end| path.ends_with(end))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_model::net::{Allow, HostPattern, Rule, RuleTarget, SecretName};
-use belljar_model::plan::{CheckedPlan, Executor, TaskId, TierName, TierProvider};
+use belljar_model::plan::{CheckedPlan, Executor, TaskId, TierName};
 use belljar_model::{Config, Net, Template};
 
 use crate::agents;
@@ -113,15 +113,10 @@ impl Grants<'_> {
 
     fn tier(&mut self, name: &TierName) {
         let Some(tier) = self.config.tiers().find(|tier| tier.name == *name) else { return };
-        let to = tier.url.as_ref().map_or_else(
-            || match tier.provider {
-                TierProvider::Anthropic => "api.anthropic.com".to_owned(),
-                TierProvider::OpenAiChat | TierProvider::OpenAiResponses => {
-                    "api.openai.com".to_owned()
-                }
-            },
-            ToString::to_string,
-        );
+        let to = tier
+            .url
+            .as_ref()
+            .map_or_else(|| tier.provider.default_host().to_owned(), ToString::to_string);
         let secret = tier.secret.clone();
         let grant = self.to(to);
         grant.secrets.extend(secret);

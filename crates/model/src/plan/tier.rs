@@ -72,6 +72,13 @@ impl TierProvider {
         }
     }
 
+    /// Returns the host of the provider's own server.
+    pub fn default_host(self) -> &'static str {
+        let url = self.default_url();
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        rest.split_once('/').map_or(rest, |(host, _)| host)
+    }
+
     /// Returns the path of requests below the path of a base URL.
     pub fn path(self, base: &str) -> String {
         let base = base.trim_end_matches('/');
@@ -167,6 +174,8 @@ mod tests {
     fn rule_of_a_tier_allows_only_requests_for_answers_and_names_the_api() {
         let (url, rule) = tier(TierProvider::Anthropic, None).rule().unwrap();
         assert_eq!(url, "https://api.anthropic.com:443");
+        assert_eq!(TierProvider::Anthropic.default_host(), "api.anthropic.com");
+        assert_eq!(TierProvider::OpenAiResponses.default_host(), "api.openai.com");
         assert_eq!(rule.what.to_string(), "POST api.anthropic.com/v1/messages");
         let http = rule.http().unwrap();
         assert_eq!(http.secrets.iter().map(SecretName::as_str).collect::<Vec<_>>(), ["key"]);
