@@ -426,4 +426,14 @@ fn check_of_a_branch_runs_on_the_files_of_its_commit_and_leaves_the_repository_a
     assert_eq!(git(&["status", "--porcelain"]), "");
     let work = engine.lab.state().join(format!("plans/{run}/work"));
     assert_eq!(fs::read_dir(work).unwrap().count(), 0, "nothing is left");
+    let boxes = fs::read_dir(engine.lab.state().join("runs")).unwrap().flatten();
+    let boxes: Vec<_> = boxes.map(|entry| entry.path()).collect();
+    assert_eq!(boxes.len(), 3, "the task and two checks: {boxes:?}");
+    for dir in boxes {
+        for layer in ["upper", "work", "base"] {
+            assert!(!dir.join(layer).exists(), "{layer} of {dir:?} is left");
+        }
+        let record = fs::read_to_string(dir.join("run.json")).unwrap();
+        assert!(!record.contains("\"pending\""), "nothing waits for review: {record}");
+    }
 }

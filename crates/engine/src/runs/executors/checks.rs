@@ -121,6 +121,10 @@ impl Context<'_> {
             Err(error) if error.kind() == ErrorKind::Damaged => None,
             result => result?,
         };
+        // A host that was killed leaves the changes of its copy of the files.
+        if self.files.checkout(box_run).exists() {
+            belljar_workspace::discard(&self.state.store().layout().run(box_run)).ok();
+        }
         let Some(result) = result else { return Ok((Judgement::Lost, 0)) };
         let judgement = match &result.outcome {
             TaskOutcome::Exited { status: 0 } => Judgement::Passed,

@@ -60,13 +60,19 @@ impl TaskHost {
             stop: Some(self.stopped.as_fd()),
         };
         let supervised = launched.supervise(state, streams, || ());
-        let changed = has_layers.then(|| changes::count_changes(&mut run, state, disk));
+        // Nobody reviews what a check does to its own copy of the files.
+        let is_copy = matches!(self.spec.workspace, TaskRunWorkspace::Checkout(_));
+        let is_reviewed = has_layers && !is_copy;
+        let changed = is_reviewed.then(|| changes::count_changes(&mut run, state, disk));
         let mut ended = match supervised {
             Ok(ended) => ended,
             Err(error) => {
                 let outcome = TaskOutcome::Failed { error: format!("{error:#}") };
                 let stored = self.store(ProgramEnd::without_program(outcome));
                 launch::finish_run(&mut run, None, state);
+                if is_copy {
+                    belljar_workspace::discard(&self.dir).ok(); // the driver tries again
+                }
                 return stored;
             }
         };
@@ -97,6 +103,9 @@ impl TaskHost {
         ended.record_or_notice(state, &result, sealed);
         launch::finish_run(&mut run, Some(result), state);
         drop(ended.teardown);
+        if is_copy {
+            belljar_workspace::discard(&self.dir).ok(); // the driver tries again
+        }
         stored
     }
 
