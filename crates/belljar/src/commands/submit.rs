@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::runs::driver;
 use belljar_engine::runs::grants::{self, Grant};
 use belljar_engine::runs::submit::{self, SubmitKey};
 use belljar_engine::runs::view;
@@ -36,7 +37,9 @@ pub(crate) fn run(cli: &Cli, args: &SubmitArgs) -> Outcome {
         return dry_run(&plan, &grants, args.json);
     }
     let state = scope::open(cli.config.as_deref())?;
-    let run = submit::submit(&state, &plan, &base(&args.file)?, key.as_ref())?;
+    let run = submit::accept(&state, &plan, &base(&args.file)?, key.as_ref())?;
+    // The run is on disk. Its id is printed also if no driver starts.
+    let woken = driver::wake(&state);
     let event = view::accepted_event(&state, run)?;
     if args.json {
         let line = SubmitLine { run: Some(run), event, ..SubmitLine::of(&plan, &grants) };
@@ -44,12 +47,14 @@ pub(crate) fn run(cli: &Cli, args: &SubmitArgs) -> Outcome {
     } else {
         let event = event.map_or_else(String::new, |event| format!(", event {event}"));
         let reaches = reaches(&grants);
-        let text = format!(
-            "{run} {}\n{reaches}accepted{event}; continues without this terminal\n",
-            plan::summary(&plan)
-        );
+        let then = match woken {
+            Ok(()) => "continues without this terminal",
+            Err(_) => "not started",
+        };
+        let text = format!("{run} {}\n{reaches}accepted{event}; {then}\n", plan::summary(&plan));
         print::out(&text).kind(ErrorKind::Broken)?;
     }
+    woken?;
     if args.watch { watch::watch(&state, run, args.json) } else { Ok(0) }
 }
 

@@ -178,6 +178,42 @@ fn list_has_plans_and_single_commands_in_pages_and_needs_no_files_of_ended_runs(
 }
 
 #[test]
+fn submission_prints_the_id_of_its_run_if_no_driver_starts_and_resume_continues_it() {
+    let lab = lab();
+    lab.write("stub.toml", "[task.a]\ndo.stub = 1\n");
+    lab.belljar(["runs"]).succeed();
+    let log = lab.state().join("plans/driver.log");
+    fs::create_dir_all(&log).unwrap(); // no driver can open its log
+    let plain = lab.belljar(["submit", "stub.toml"]).run();
+    assert!(plain.code() != 0 && plain.out().contains("not started"), "{}", plain.out());
+    assert!(plain.err().contains("cannot start the driver"), "{}", plain.err());
+    assert!(plain.err().contains("`belljar resume` starts a driver"), "{}", plain.err());
+    let id = plain.out().split_whitespace().next().unwrap().to_owned();
+    let json = lab.belljar(["submit", "stub.toml", "--json"]).run();
+    let line: Value = serde_json::from_str(&json.out()).unwrap();
+    assert!(json.code() != 0 && line["run"].is_string(), "{line}");
+    fs::remove_dir(&log).unwrap();
+    lab.belljar(["resume"]).succeed();
+    for run in [id.as_str(), line["run"].as_str().unwrap()] {
+        assert_eq!(watch(&lab, run).0, 0);
+    }
+    // The same holds for a run that repeats another one.
+    eventually("the driver has exited", || {
+        let resumed = lab.belljar(["resume"]).succeed();
+        resumed == "no run is open"
+    });
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    let args = ["runs", "rerun", &id, "--from", "a", "--json"];
+    eventually("no driver runs", || {
+        let again = lab.belljar(args).run();
+        let line: Value = serde_json::from_str(&again.out()).unwrap();
+        assert!(line["run"].is_string(), "{line}");
+        again.code() != 0
+    });
+}
+
+#[test]
 fn cancelled_run_ends_its_boxes_and_watch_returns_1() {
     let lab = lab();
     let plan = format!(

@@ -67,7 +67,9 @@ pub fn wake(state: &Scoped) -> Result<(), EngineError> {
     }
     spawn(state).context("cannot start the driver of runs").map_err(|error| {
         let error = EngineError::new(ErrorKind::CannotStart, error);
-        error.advise("the run is stored; it goes on with the next start of a driver")
+        error.advise(
+            "nothing is lost; `belljar resume` starts a driver, which continues all open runs",
+        )
     })
 }
 

@@ -12,7 +12,6 @@ use belljar_ledger::{Actor, Digest, Draft, Event};
 use belljar_model::plan::{Executor, OutputKind, Plan, TaskId};
 use belljar_model::{Config, RunId};
 
-use super::driver;
 use super::facts;
 use super::files::RunFiles;
 use super::machine::{Fact, FactKind, Moment, RunState, Settled, Status, TaskRef, Try};
@@ -30,7 +29,8 @@ pub struct Repeated {
     pub reused: Vec<TaskRef>,
 }
 
-/// Starts a new run of the plan of a run that has ended. The task `from` and all tasks that depend on it run
+/// Records a new run of the plan of a run that has ended; it starts with the next
+/// [`wake`](super::driver::wake) of the driver. The task `from` and all tasks that depend on it run
 /// again, and so do all tasks that were not done. Outputs of other tasks are reused.
 ///
 /// Decisions of people are not reused, and neither are branches, which belong to their run.
@@ -51,9 +51,7 @@ pub fn rerun(
     };
     let policy = check_again(state, config, run, &earlier)?;
     submit::supported(plan)?;
-    let repeated = accept(state, &earlier, run, policy, first)?;
-    driver::wake(state)?;
-    Ok(repeated)
+    accept(state, &earlier, run, policy, first)
 }
 
 /// Checks that the configuration of now gives the same plan with the same grants. Returns the policy.

@@ -58,19 +58,19 @@ pub fn submit(
     base: &Path,
     key: Option<&SubmitKey>,
 ) -> Result<RunId, EngineError> {
-    supported(plan)?;
     let run = accept(state, plan, base, key)?;
     driver::wake(state)?;
     Ok(run)
 }
 
-/// Stores and records a run without waking the driver.
-pub(super) fn accept(
+/// Stores and records a run without waking the driver. It starts with the next [`driver::wake`].
+pub fn accept(
     state: &Scoped,
     plan: &CheckedPlan,
     base: &Path,
     key: Option<&SubmitKey>,
 ) -> Result<RunId, EngineError> {
+    supported(plan)?;
     let layout = state.store().layout();
     let keys = layout.submission_keys();
     DirBuilder::new()

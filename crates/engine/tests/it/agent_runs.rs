@@ -274,6 +274,7 @@ fn attempts_and_repetitions_start_from_the_commit_of_the_submission() {
         let (config, _) = engine.state.load_config(None).unwrap();
         let from = "fix".parse().unwrap();
         let again = rerun::rerun(&engine.state, &config, run, &from).unwrap().run;
+        driver::wake(&engine.state).unwrap();
         let box_run = wait_for_program(&engine, again, "fix");
         release(&engine, again, box_run);
         let view = finish(&engine, again);

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::runs::control::{self, Settlement};
+use belljar_engine::runs::driver;
 use belljar_engine::runs::machine::{TaskRef, Try};
 use belljar_engine::runs::rerun;
 use belljar_engine::runs::view;
@@ -96,6 +97,8 @@ pub(crate) fn rerun(cli: &Cli, run: &str, from: &TaskId, watches: bool, as_json:
     let state = scope::open(cli.config.as_deref())?;
     let earlier = view::find(&state, run)?;
     let repeated = rerun::rerun(&state, &plan::configuration(cli)?, earlier, from)?;
+    // The run is on disk. Its id is printed also if no driver starts.
+    let woken = driver::wake(&state);
     let reused: Vec<String> = repeated.reused.iter().map(ToString::to_string).collect();
     let run = repeated.run;
     if as_json {
@@ -110,10 +113,14 @@ pub(crate) fn rerun(cli: &Cli, run: &str, from: &TaskId, watches: bool, as_json:
             }
             reused => format!("reuses {} outputs", reused.len()),
         };
-        let text = format!(
-            "{run} {name}: repeats {from} of {earlier}; {reused}\naccepted; continues without this terminal\n"
-        );
+        let then = match woken {
+            Ok(()) => "continues without this terminal",
+            Err(_) => "not started",
+        };
+        let text =
+            format!("{run} {name}: repeats {from} of {earlier}; {reused}\naccepted; {then}\n");
         print::out(&text).kind(ErrorKind::Broken)?;
     }
+    woken?;
     if watches { watch::watch(&state, run, as_json) } else { Ok(0) }
 }
