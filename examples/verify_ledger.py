@@ -664,7 +664,12 @@ def verify_chains(run: str, chains: list[Any], checkpoint: Checkpoint) -> list[E
     require(runs and runs[0] == run and all_events[0], "the events of the plan are missing")
     plan = all_events[0]
     require(plan[0].fields.get("purpose") == (TEXT, "plan"), "the run is not a run of a plan")
-    named = dict.fromkeys(event.get("box_run", TEXT) for event in plan if "box_run" in event.fields)
+    named = dict[str, None]()
+    for event in plan:
+        if "box_run" in event.fields:
+            named[event.get("box_run", TEXT)] = None
+        if "box_runs" in event.fields:
+            named.update(dict.fromkeys(utf8(box) for box in event.get("box_runs", LIST)))
     named.pop(run, None)
     for box in named:
         require(box in runs[1:], f"the events of box run {box}, which the plan started, are missing")

@@ -107,8 +107,7 @@ events! {
         tenant: Option<String>,
         /// The session of the client that requested the run.
         session: Option<String>,
-        /// The paths in the box at which the program can change files of the host; absent if it
-        /// cannot.
+        /// The paths in the box at which the program can change files of the host, if any.
         writable: Option<Vec<String>>,
     }
     /// The layers that confine the run.
@@ -221,8 +220,7 @@ events! {
         version: Digest,
         /// `active` or `waits`.
         state: String,
-        /// The access that the skill requests: `host api.example.com`, `secret github`, `path
-        /// /data`.
+        /// The requested access: `host api.example.com`, `secret github`, `path /data`.
         wants: Vec<String>,
         by: String,
     }
@@ -435,6 +433,8 @@ events! {
         check: Option<u64>,
         text: Option<String>,
         usage: Option<Vec<String>>,
+        /// The runs of the boxes of its checks; absent without a box, and in older events.
+        box_runs: Option<Vec<String>>,
         at: u64,
     }
     /// A failed attempt will be repeated.

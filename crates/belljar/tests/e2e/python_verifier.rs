@@ -614,6 +614,31 @@ fn changed(receipt: &PlanReceipt, change: impl FnOnce(&mut PlanReceipt)) -> Vec<
 }
 
 #[test]
+fn h02_python_verifier_requires_the_boxes_of_the_checks_of_a_plan() {
+    let lab = lab();
+    lab.write(
+        "checked.toml",
+        "[task.a]\ndo.command = ['echo', 'good']\ncheck = [{ command = ['grep', '-q', 'good'] }]\n",
+    );
+    lab.belljar(["submit", "checked.toml", "--watch"]).succeed();
+    let text = lab.belljar(["ledger", "receipt", "checked"]).run().out();
+    let receipt: PlanReceipt = serde_json::from_str(&text).unwrap();
+    assert_eq!(receipt.chains.len(), 3, "the plan, the task and its check");
+    let intact = changed(&receipt, |_| ());
+    let without = changed(&receipt, |it| drop(it.chains.pop()));
+    let lines = [("intact", intact), ("without", without)].map(|(name, content)| {
+        let path = lab.dir().join(name);
+        fs::write(&path, content).unwrap();
+        let (path, key) = (path.to_str().unwrap().to_owned(), receipt.key.clone());
+        let rust = lab.belljar(["ledger", "verify-receipt", &path, "--key", &key]).run().code();
+        (rust, vec!["--json".to_owned(), "--receipt".to_owned(), path, "--key".to_owned(), key])
+    });
+    let python = run_python(&lab, &lines.clone().map(|(_, line)| line));
+    assert_eq!((lines[0].0, python[0].0), (0, 0), "{python:?}");
+    assert!(lines[1].0 != 0 && python[1].1.contains("are missing"), "{python:?}");
+}
+
+#[test]
 fn h02_python_verifier_agrees_with_belljar_on_intact_and_changed_receipts_of_plans() {
     let lab = lab();
     let [plan, other]: [PlanReceipt; 2] =

@@ -62,7 +62,7 @@ pub fn event(fact: &Fact) -> Event {
         }
         .into(),
         FactKind::TaskEnded { of, end, usage } => ended_event(of, end, usage.as_ref(), at).into(),
-        FactKind::TaskJudged { of, verdict, usage } => {
+        FactKind::TaskJudged { of, verdict, usage, boxes } => {
             let (name, check, text) = match verdict {
                 Verdict::Passed => ("passed", None, None),
                 Verdict::Rejected { check, text } => {
@@ -76,6 +76,8 @@ pub fn event(fact: &Fact) -> Event {
                 check,
                 text,
                 usage: usage.as_ref().map(amount_texts),
+                box_runs: (!boxes.is_empty())
+                    .then(|| boxes.iter().map(ToString::to_string).collect()),
                 at,
             }
             .into()
@@ -261,7 +263,9 @@ pub fn fact(event: &Event) -> Result<Option<Fact>, FactError> {
                 _ => return Err(read.error("verdict")),
             };
             let usage = read.usage(event.usage.as_deref())?;
-            (event.at, FactKind::TaskJudged { of, verdict, usage })
+            let boxes = event.box_runs.iter().flatten().map(|run| run.parse());
+            let boxes = boxes.collect::<Result<_, _>>().map_err(|_| read.error("box_runs"))?;
+            (event.at, FactKind::TaskJudged { of, verdict, usage, boxes })
         }
         Event::TaskRetrying(event) => {
             let of = read.attempt(&event.task, event.attempt)?;

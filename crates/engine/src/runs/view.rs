@@ -359,7 +359,7 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
                 Ended::Lost(evidence) => Some(format!("lost: {}", evidence.name())),
             };
         }),
-        FactKind::TaskJudged { of, verdict, usage } => change(of.instance(), &|view| {
+        FactKind::TaskJudged { of, verdict, usage, .. } => change(of.instance(), &|view| {
             view.usage = view.usage.plus(usage.unwrap_or_default());
             if let Verdict::Rejected { check, text } = verdict {
                 view.reason = Some(format!("rejected by check {check}: {text}"));

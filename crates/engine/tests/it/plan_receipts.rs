@@ -105,6 +105,32 @@ fn receipt_of_a_plan_proves_its_boxes_requests_and_outputs() {
 }
 
 #[test]
+fn h02_receipt_of_a_plan_covers_the_boxes_of_its_checks() {
+    let engine = TestEngine::new();
+    let text = "[task.a]\ndo = { command = ['echo', 'good'] }\n\
+                check = [{ command = ['grep', '-q', 'good'] }, { command = ['true'] }]\n";
+    let (config, _) = engine.state.load_config(None).unwrap();
+    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
+    let plan = plans::check(text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
+    let run = submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap();
+    eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
+    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
+    let receipt = receipt_of(&engine, run, Disclose::Nothing);
+    let verified = verify(&engine, &receipt).unwrap();
+    assert_eq!(verified.outcome(), Some("succeeded"));
+    assert_eq!(verified.boxes().len(), 3, "the task and two checks");
+    for (_, events) in verified.boxes() {
+        assert_eq!(events.last().map(|event| event.kind.as_str()), Some("run.ended"));
+    }
+    // A receipt without the box of a check is refused.
+    let mut changed: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    changed["chains"].as_array_mut().unwrap().pop();
+    let changed = serde_json::to_string(&changed).unwrap() + "\n";
+    let error = verify(&engine, &changed).unwrap_err();
+    assert!(matches!(error, ReceiptError::ChainMissing { .. }), "{error:?}");
+}
+
+#[test]
 fn receipts_of_plans_that_ran_at_the_same_time_have_only_their_own_events() {
     let engine = TestEngine::new();
     let (config, _) = engine.state.load_config(None).unwrap();

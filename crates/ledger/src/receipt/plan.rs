@@ -40,6 +40,8 @@ const FORMAT_3: &str = "belljar receipt 3";
 const START: &str = "{\"format\":\"belljar receipt 3\",";
 /// The field of an event of a plan that names a box run.
 const BOX_RUN: &str = "box_run";
+/// The field of an event of a plan that names the box runs of checks.
+const BOX_RUNS: &str = "box_runs";
 
 /// The parsed parts of the receipt of a plan, which are not trusted before [`verify_plan_receipt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,11 +258,25 @@ impl Chain {
 fn box_runs(plan_run: RunId, plan: &[Entry]) -> Result<Vec<RunId>, ReceiptError> {
     let mut seen = HashSet::from([plan_run]);
     let mut runs = Vec::new();
-    for value in plan.iter().filter_map(|entry| entry.fields.get(BOX_RUN)) {
-        let Value::Text(text) = value else { return Err(ReceiptError::Value { what: BOX_RUN }) };
-        let run = text.parse().map_err(|_| ReceiptError::Value { what: BOX_RUN })?;
+    let mut add = |what: &'static str, text: &[u8]| -> Result<(), ReceiptError> {
+        let text = str::from_utf8(text).ok();
+        let run =
+            text.and_then(|text| text.parse::<RunId>().ok()).ok_or(ReceiptError::Value { what })?;
         if seen.insert(run) {
             runs.push(run);
+        }
+        Ok(())
+    };
+    for entry in plan {
+        match entry.fields.get(BOX_RUN) {
+            None => {}
+            Some(Value::Text(text)) => add(BOX_RUN, text.as_bytes())?,
+            Some(_) => return Err(ReceiptError::Value { what: BOX_RUN }),
+        }
+        match entry.fields.get(BOX_RUNS) {
+            None => {}
+            Some(Value::List(all)) => all.iter().try_for_each(|text| add(BOX_RUNS, text))?,
+            Some(_) => return Err(ReceiptError::Value { what: BOX_RUNS }),
         }
     }
     Ok(runs)

@@ -37,6 +37,9 @@ pub(super) struct Progress {
     micros: u64,
     /// How often the host of the current check was lost.
     lost: u32,
+    /// The boxes of all checks that may have started.
+    #[serde(default)]
+    boxes: Vec<RunId>,
 }
 
 impl Driver<'_> {
@@ -81,7 +84,7 @@ impl Driver<'_> {
                 fs::remove_file(self.progress_file(run, &of)).ok(); // the verdict ends its use
                 let seconds = progress.micros.div_ceil(1_000_000);
                 let usage = Amounts::default().with(Unit::Seconds, seconds);
-                self.inbox.push((run, InputKind::Judged(of, verdict, Some(usage))));
+                self.inbox.push((run, InputKind::Judged(of, verdict, Some(usage), progress.boxes)));
             }
             Ok(None) => {} // a host runs
             Err(error) => {
@@ -137,6 +140,7 @@ impl Driver<'_> {
                     }
                     let (box_run, argv) = (self.state.new_id()?.0, argv.clone());
                     progress.box_run = Some(box_run);
+                    progress.boxes.push(box_run);
                     self.store_progress(run, of, progress)?;
                     let spec = context.check_spec(of, box_run, argv, seconds);
                     match spec.and_then(|spec| host::start(self.state, spec, None)) {

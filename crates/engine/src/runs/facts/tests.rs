@@ -88,10 +88,9 @@ fn kinds() -> impl Strategy<Value = FactKind> {
             end,
             usage
         }),
-        (tries(), verdict, usage()).prop_map(|(of, verdict, usage)| FactKind::TaskJudged {
-            of,
-            verdict,
-            usage
+        (tries(), verdict, usage(), any::<Vec<u32>>()).prop_map(|(of, verdict, usage, boxes)| {
+            let boxes = boxes.into_iter().map(|number| RunId::new(7, number)).collect();
+            FactKind::TaskJudged { of, verdict, usage, boxes }
         }),
         (tries(), any::<u32>(), moment(), any::<u64>())
             .prop_map(|(of, tier, due, jitter)| FactKind::TaskRetrying { of, tier, due, jitter }),
@@ -231,8 +230,18 @@ fn kinds_and_fields_of_facts_are_unchanged() {
             of: of(),
             verdict: Verdict::Rejected { check: 1, text: "no".to_owned() },
             usage,
+            boxes: Vec::new(),
         },
         "task.judged at=9 attempt=2 check=1 task=fix[1] text=no usage=[money=7] verdict=rejected",
+    );
+    check(
+        FactKind::TaskJudged {
+            of: of(),
+            verdict: Verdict::Passed,
+            usage: None,
+            boxes: vec![RunId::new(0, 1), RunId::new(0, 2)],
+        },
+        "task.judged at=9 attempt=2 box_runs=[0000000000000001,0000000000000002] task=fix[1] verdict=passed",
     );
     check(
         FactKind::TaskRetrying { of: of(), tier: 1, due: Moment(11), jitter: 1 },

@@ -34,7 +34,7 @@ impl RunState {
             FactKind::DriverOpened { epoch } => self.epoch = self.epoch.max(*epoch),
             FactKind::TaskStarted { of, lease, .. } => self.started(of, *lease, commands),
             FactKind::TaskEnded { of, end, usage } => self.ended(of, end, *usage, commands),
-            FactKind::TaskJudged { of, verdict, usage } => {
+            FactKind::TaskJudged { of, verdict, usage, .. } => {
                 self.judged(of, verdict, *usage, commands);
             }
             FactKind::TaskRetrying { of, tier, due, .. } => {

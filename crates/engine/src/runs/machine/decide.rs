@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use belljar_ledger::Digest;
+use belljar_model::RunId;
 use belljar_model::plan::{Label, OnCrash};
 
 use super::state::{InstanceIx, Pending, Progress, Resolution, RunState, State};
@@ -43,8 +44,8 @@ pub fn decide(state: &RunState, input: &Input) -> Vec<Fact> {
             }
             InputKind::Ended(of, end, usage) => ended(state, of, end, *usage).into_iter().collect(),
             InputKind::Lost(of, evidence) => lost(state, of, *evidence).into_iter().collect(),
-            InputKind::Judged(of, verdict, usage) => {
-                judged(state, of, verdict, *usage).into_iter().collect()
+            InputKind::Judged(of, verdict, usage, boxes) => {
+                judged(state, of, verdict, *usage, boxes).into_iter().collect()
             }
             InputKind::Answered(answer) => answered(state, answer, now).into_iter().collect(),
             InputKind::Settled(of, how, by) => {
@@ -182,6 +183,7 @@ fn judged(
     of: &Try,
     verdict: &Verdict,
     usage: Option<Amounts>,
+    boxes: &[RunId],
 ) -> Option<FactKind> {
     let ix = state.attempt(of)?;
     let instance = state.at(ix);
@@ -197,7 +199,7 @@ fn judged(
             Verdict::Rejected { check: *check, text: shortened(text) }
         }
     };
-    Some(FactKind::TaskJudged { of: of.clone(), verdict, usage })
+    Some(FactKind::TaskJudged { of: of.clone(), verdict, usage, boxes: boxes.to_vec() })
 }
 
 fn answered(state: &RunState, answer: &GateAnswer, now: Moment) -> Option<FactKind> {

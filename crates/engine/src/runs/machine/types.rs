@@ -373,8 +373,8 @@ pub enum InputKind {
     Ended(Try, End, Option<Amounts>),
     /// The host of an attempt is gone, or an input of a ready task is missing.
     Lost(Try, Evidence),
-    /// The checks of an output ended.
-    Judged(Try, Verdict, Option<Amounts>),
+    /// The checks of an output ended. The last part has the runs of their boxes.
+    Judged(Try, Verdict, Option<Amounts>, Vec<RunId>),
     Answered(GateAnswer),
     Settled(Try, Settled, Sender),
     /// A caller cancels a task, an instance, or the run.
@@ -422,6 +422,8 @@ pub enum FactKind {
         of: Try,
         verdict: Verdict,
         usage: Option<Amounts>,
+        /// The runs of the boxes of its checks.
+        boxes: Vec<RunId>,
     },
     /// The next attempt starts at `due`. The jitter is part of the time until then.
     TaskRetrying {

@@ -220,7 +220,7 @@ impl Rows<'_> {
                 };
                 self.end(run, &of.instance(), state, output, reason)
             }
-            FactKind::TaskJudged { of, verdict, usage } => {
+            FactKind::TaskJudged { of, verdict, usage, .. } => {
                 self.spend(run, &of.instance(), usage.as_ref())?;
                 let (state, reason) = match verdict {
                     Verdict::Passed => (Status::Done, None),

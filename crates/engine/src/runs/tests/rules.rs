@@ -293,12 +293,12 @@ fn rejected_output_is_repeated_and_never_reaches_dependents() {
     assert_eq!((lab.status("a"), lab.status("b")), ("judging", "waiting"));
     assert!(lab.commands.contains(&Command::Judge(attempt("a", 1))));
     let rejected = Verdict::Rejected { check: 0, text: "no tests".to_owned() };
-    lab.give(InputKind::Judged(attempt("a", 1), rejected, None));
+    lab.give(InputKind::Judged(attempt("a", 1), rejected, None, Vec::new()));
     assert_eq!(lab.status("a"), "backoff");
     lab.wait(2000);
     lab.start("a", 2);
     lab.done("a", 2, &Json::Null);
-    lab.give(InputKind::Judged(attempt("a", 2), Verdict::Passed, None));
+    lab.give(InputKind::Judged(attempt("a", 2), Verdict::Passed, None, Vec::new()));
     assert_eq!((lab.status("a"), lab.status("b")), ("done", "ready"));
 }
 
@@ -453,7 +453,7 @@ fn lease_that_remains_after_the_work_pays_for_the_checks() {
     let end = End::Done(lab.output("a", &Json::Null));
     lab.give(InputKind::Ended(attempt("a", 1), end, used(30)));
     assert_eq!(settled(&lab), (30, 0));
-    lab.give(InputKind::Judged(attempt("a", 1), Verdict::Passed, used(20)));
+    lab.give(InputKind::Judged(attempt("a", 1), Verdict::Passed, used(20), Vec::new()));
     assert_eq!(settled(&lab), (20, 50));
 }
 

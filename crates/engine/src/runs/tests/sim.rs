@@ -539,10 +539,10 @@ impl Driver {
         let kind = if self.killed.contains(&of) {
             InputKind::Lost(of, Evidence::NoEffect)
         } else if behaviour(world.scenario.seed, &of.task, of.item, n).accepted {
-            InputKind::Judged(of, Verdict::Passed, usage)
+            InputKind::Judged(of, Verdict::Passed, usage, Vec::new())
         } else {
             let verdict = Verdict::Rejected { check: 0, text: "no tests".to_owned() };
-            InputKind::Judged(of, verdict, usage)
+            InputKind::Judged(of, verdict, usage, Vec::new())
         };
         self.give(world, kind)?;
         Ok(())
@@ -677,12 +677,12 @@ fn contradicted(report: InputKind) -> Option<InputKind> {
             let end = End::Done(output(&of));
             InputKind::Ended(of, end, usage)
         }
-        InputKind::Judged(of, Verdict::Passed, usage) => {
+        InputKind::Judged(of, Verdict::Passed, usage, boxes) => {
             let verdict = Verdict::Rejected { check: 0, text: "forged".to_owned() };
-            InputKind::Judged(of, verdict, usage)
+            InputKind::Judged(of, verdict, usage, boxes)
         }
-        InputKind::Judged(of, Verdict::Rejected { .. }, usage) => {
-            InputKind::Judged(of, Verdict::Passed, usage)
+        InputKind::Judged(of, Verdict::Rejected { .. }, usage, boxes) => {
+            InputKind::Judged(of, Verdict::Passed, usage, boxes)
         }
         InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject(None) }) => {
             let forged = output(&Try { task: "forged".parse().unwrap(), item: None, attempt: 1 });
