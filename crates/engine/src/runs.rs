@@ -16,7 +16,7 @@
 //!
 //! [`submit`] stores the files of a run ([`files`]) and records that its plan is accepted. [`driver`] is
 //! the process that carries out all open runs. [`control`] cancels runs and settles lost attempts,
-//! [`resume`] continues open runs, [`rerun`] repeats a part of a run, [`view`] shows runs, [`receipt`]
+//! [`resume`] continues open runs, [`requests`] counts their requests, [`rerun`] repeats a part of a run, [`view`] shows runs, [`receipt`]
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
 //! and takes the answers of people. [`schedules`] starts plans at given times. `store` derives tables of runs
 //! from the ledger, [`rows`] lists runs of plans from them, and [`list`] lists them together with the runs of
@@ -41,6 +41,7 @@ pub mod list;
 pub mod machine;
 pub mod plans;
 pub mod receipt;
+pub mod requests;
 pub mod rerun;
 pub mod resume;
 pub mod rows;

@@ -1,6 +1,7 @@
 //! `belljar resume`: continues the open runs of plans.
 
 use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::runs::machine::Status;
 use belljar_engine::runs::resume::{self, Found, Resumed, ResumedRun};
 use belljar_model::{RunId, display};
 use serde::Serialize;
@@ -45,7 +46,8 @@ fn text(resumed: &Resumed) -> String {
     let count = resumed.runs.len();
     let plural = if count == 1 { "" } else { "s" };
     let running = if resumed.was_running { " was already running" } else { "" };
-    let mut text = format!("driver epoch {}{running}: {count} open run{plural}\n", resumed.epoch);
+    let mut text = format!("driver epoch {}{running}: {count} open run{plural}", resumed.epoch);
+    text.push_str(&summary(&resumed.runs));
     let names = resumed.runs.iter().map(|run| run.view.name.chars().count());
     let ids = resumed.runs.iter().flat_map(|run| &run.tasks);
     let ids = ids.map(|(of, _)| of.to_string().chars().count());
@@ -78,6 +80,32 @@ fn text(resumed: &Resumed) -> String {
         }
     }
     text
+}
+
+/// Returns how many runs go on, and how many tasks wait for a person.
+fn summary(runs: &[ResumedRun]) -> String {
+    let is_active = |status| {
+        matches!(status, Status::Ready | Status::Running | Status::Judging | Status::Backoff)
+    };
+    let goes_on = |run: &&ResumedRun| run.view.tasks.iter().any(|task| is_active(task.status));
+    let count = |wanted: Found| {
+        let tasks = runs.iter().flat_map(|run| &run.tasks);
+        tasks.filter(|(_, found)| *found == wanted).count()
+    };
+    let going = runs.iter().filter(goes_on).count();
+    let mut text = format!("; {going} {}", if going == 1 { "goes on" } else { "go on" });
+    let tasks =
+        |count: usize| if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
+    match count(Found::Attention) {
+        0 => {}
+        1 => text.push_str("; 1 task needs attention"),
+        more => text.push_str(&format!("; {more} tasks need attention")),
+    }
+    match count(Found::Gated) {
+        0 => {}
+        gated => text.push_str(&format!("; approvals are open for {}", tasks(gated))),
+    }
+    text + "\n"
 }
 
 /// A run that was continued, as JSON.

@@ -257,7 +257,8 @@ fn h11_resume_after_a_kill_of_the_driver_adopts_boxes_and_repeats_nothing() {
     let box_run = wait_for_program(&lab, &run, "second");
     kill_holder(&lab, "driver.lock");
     let text = lab.belljar(["resume"]).succeed();
-    let expected = "driver epoch 2: 1 open run\n  resumed  second  box still running; adopted";
+    let expected =
+        "driver epoch 2: 1 open run; 1 goes on\n  resumed  second  box still running; adopted";
     assert_eq!(text, expected);
     let again = lab.belljar(["resume", "--json"]).succeed();
     let again: Value = serde_json::from_str(&again).unwrap();
@@ -282,7 +283,7 @@ fn h11_resume_reports_boxes_that_died_and_tasks_that_need_a_decision() {
     }
     let text = lab.belljar(["resume"]).succeed();
     let expected = format!(
-        "driver epoch 2: 1 open run
+        "driver epoch 2: 1 open run; 1 goes on; 1 task needs attention
   died  again  box died; no effect on record; started again
         asks   box died and may have had an effect: needs attention
         belljar runs settle {run}/asks --rerun | --done FILE | --failed"

@@ -5,7 +5,7 @@ use std::fs;
 use belljar_engine::runs::fence::DriverLock;
 use belljar_engine::runs::machine::Outcome;
 use belljar_engine::runs::submit::submit;
-use belljar_engine::runs::{plans, receipt, view};
+use belljar_engine::runs::{plans, receipt, requests, view};
 use belljar_ledger::{
     Disclose, LedgerPaths, Reader, ReceiptError, VerifiedPlan, is_plan_receipt, public_keys,
     verify_plan_receipt, verify_receipt,
@@ -38,6 +38,11 @@ const PLAN: &str = r#"
 
 /// Runs a plan whose first task sends a request.
 fn run_plan(engine: &TestEngine) -> RunId {
+    run_text(engine, PLAN)
+}
+
+/// Runs a plan that can reach `api.example.com`.
+fn run_text(engine: &TestEngine, text: &str) -> RunId {
     let authority = Authority::new();
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     let rule = format!(
@@ -47,7 +52,7 @@ fn run_plan(engine: &TestEngine) -> RunId {
     engine.lab.configure_for(&authority, &rule);
     let (config, _) = engine.state.load_config(None).unwrap();
     let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
-    let plan = plans::check(PLAN, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
+    let plan = plans::check(text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
     let run = submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap();
     eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
     eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
@@ -164,6 +169,20 @@ fn receipts_of_plans_that_ran_at_the_same_time_have_only_their_own_events() {
         let is_own = |run_of_event: RunId| run_of_event == run || boxes.contains(&run_of_event);
         assert!(verified.events().all(|event| event.run.is_some_and(is_own)));
     }
+}
+
+#[test]
+fn requests_of_a_run_are_counted_for_each_host_with_the_denied_ones() {
+    let engine = TestEngine::new();
+    let plan = PLAN.replace(
+        "> /dev/null; echo one",
+        "> /dev/null; curl -s https://other.example.org; curl -s https://api.example.com > /dev/null; echo one",
+    );
+    let run = run_text(&engine, &plan);
+    let found = requests::of_run(&engine.state, run).unwrap();
+    let found: Vec<(&str, u64, u64)> =
+        found.iter().map(|it| (it.host.as_str(), it.allowed, it.denied)).collect();
+    assert_eq!(found, [("api.example.com", 2, 0), ("other.example.org", 0, 1)]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::runs::control;
 use belljar_engine::runs::machine::{Moment, Status, TaskRef};
+use belljar_engine::runs::requests::{self, HostRequests};
 use belljar_engine::runs::view::{self, FollowedRun, RunView, TaskView};
 use belljar_engine::scope::Scoped;
 use belljar_engine::screen::guard::Guard;
@@ -18,6 +19,8 @@ use crate::exit::Outcome;
 use crate::print;
 use crate::scope::{self, CLOCK};
 
+/// The number of hosts that a line about requests names.
+const MAX_HOSTS: usize = 8;
 /// The number of bytes of an output that its row shows at most.
 const MAX_START: usize = 200;
 /// The size of the largest output whose start is shown, in bytes. The whole output is read to check it.
@@ -37,7 +40,12 @@ pub(crate) fn show(target: &RunTarget, as_json: bool) -> Outcome {
     let view = followed.view(&state);
     let Some(of) = &target.task else {
         if as_json {
-            print::json(&run_json(&view)).kind(ErrorKind::Broken)?;
+            let mut json = run_json(&view);
+            let requests = requests_json(&requests::of_run(&state, run)?);
+            if let Some(fields) = json.as_object_mut() {
+                fields.insert("requests".to_owned(), requests);
+            }
+            print::json(&json).kind(ErrorKind::Broken)?;
         } else {
             print::out(&page(&state, &followed)).kind(ErrorKind::Broken)?;
         }
@@ -87,6 +95,34 @@ pub(crate) fn output_start(run: &FollowedRun, of: &TaskRef) -> Option<String> {
     text.lines().map(str::trim).find(|line| !line.is_empty()).map(display::safe_line)
 }
 
+fn requests_json(requests: &[HostRequests]) -> Json {
+    let host =
+        |it: &HostRequests| json!({ "host": it.host, "allowed": it.allowed, "denied": it.denied });
+    requests.iter().map(host).collect()
+}
+
+/// Returns a line with the hosts of the allowed requests of a run, and one with those of the denied.
+fn request_lines(requests: &[HostRequests]) -> String {
+    let line = |name: &str, count: fn(&HostRequests) -> u64| {
+        let hosts: Vec<&HostRequests> = requests.iter().filter(|it| count(it) > 0).collect();
+        let all: u64 = hosts.iter().map(|it| count(it)).sum();
+        let named: Vec<String> = hosts
+            .iter()
+            .take(MAX_HOSTS)
+            .map(|it| format!("{} {}", display::safe_line(&it.host), count(it)))
+            .collect();
+        let more = match hosts.len().saturating_sub(named.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more hosts"),
+        };
+        match all {
+            0 => String::new(),
+            all => format!("  {all} requests {name}: {}{more}\n", named.join(", ")),
+        }
+    };
+    line("allowed", |it| it.allowed) + &line("denied", |it| it.denied)
+}
+
 /// Returns one page about a run.
 pub(crate) fn page(state: &Scoped, followed: &FollowedRun) -> String {
     let view = followed.view(state);
@@ -99,6 +135,9 @@ pub(crate) fn page(state: &Scoped, followed: &FollowedRun) -> String {
     for line in rows::table(&rows) {
         text.push_str(&format!("  {line}\n"));
     }
+    // The page is also useful without the requests.
+    let requests = requests::of_run(state, run).unwrap_or_default();
+    text.push_str(&request_lines(&requests));
     text.push_str(&advice(&view));
     text
 }
