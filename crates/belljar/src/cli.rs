@@ -307,6 +307,7 @@ pub(crate) struct RunSelector {
 #[command(after_help = "Examples:
   belljar diff
   belljar diff my-run --stat
+  belljar diff fix-login/fix[0] --stat
   belljar diff my-run -- src")]
 pub(crate) struct DiffArgs {
     #[command(flatten)]

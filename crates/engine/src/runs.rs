@@ -22,6 +22,7 @@
 //! from the ledger, [`rows`] lists runs of plans from them, and [`list`] lists them together with the runs of
 //! single commands.
 
+pub mod agent_work;
 pub mod budget;
 pub mod control;
 pub mod driver;

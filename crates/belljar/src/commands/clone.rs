@@ -11,10 +11,14 @@ use belljar_engine::box_store::NamedBox;
 use belljar_engine::clones::{self, Commit, DiffStyle, FileChange, Work};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::review::cloned;
+use belljar_engine::runs::machine::Status;
+use belljar_engine::runs::{agent_work, control, host, view};
 use belljar_engine::scope::Scoped;
 use belljar_model::display;
+use belljar_model::plan::Executor;
 use serde::Serialize;
 
+use crate::cli::runs::TaskTarget;
 use crate::cli::{ApplyArgs, DiffArgs};
 use crate::commands::apply::pick;
 use crate::exit::Outcome;
@@ -32,6 +36,11 @@ pub(crate) fn diff(state: &Scoped, named_box: &NamedBox, args: &DiffArgs) -> Out
         print::json(&CloneReport::new(named_box, work.as_ref())).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
+    show(work, args)
+}
+
+/// Prints the commits and changes of a clone.
+fn show(work: Option<Work>, args: &DiffArgs) -> Outcome {
     let Some(work) = work else { return Ok(0) };
     let paths: Vec<&Path> = args.paths.iter().map(Path::new).collect();
     let style = DiffStyle { stat: args.stat, colour: print::colour(), paths: &paths };
@@ -39,6 +48,40 @@ pub(crate) fn diff(state: &Scoped, named_box: &NamedBox, args: &DiffArgs) -> Out
     text.push_str(&clones::diff(&work, style)?);
     print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
+}
+
+/// Shows the commits and changes so far of an agent task that is running.
+pub(crate) fn diff_of_task(state: &Scoped, target: &TaskTarget, args: &DiffArgs) -> Outcome {
+    if args.conflicts || args.home || args.json {
+        return Err(invalid("only --stat and paths work for a task of a plan"));
+    }
+    let TaskTarget { run, task: of } = target;
+    let run = view::find(state, run)?;
+    let view = view::run(state, run)?;
+    let task = view.task(of).ok_or_else(|| control::no_task(run, of))?;
+    let executor = view.plan.task(&of.task).map(|task| &task.executor);
+    let Some(Executor::Agent { repo, .. }) = executor else {
+        let text = format!("task {of} of run {run} has no repository, because no agent does it");
+        let error = EngineError::message(ErrorKind::Invalid, text);
+        return Err(error.advise(format!("`belljar runs output {run}/{of}` prints its output")));
+    };
+    let box_run = task.box_run.filter(|_| task.status == Status::Running);
+    let Some(box_run) = box_run.filter(|box_run| host::is_running(state, *box_run)) else {
+        let text =
+            format!("task {of} of run {run} is not running; its state is {}", task.status.name());
+        let error = EngineError::message(ErrorKind::WrongState, text);
+        let repo = view.base.join(repo);
+        let advice = format!(
+            "`git -C {} log --patch --glob=refs/belljar/{run}/*` shows what its attempts made",
+            repo.display()
+        );
+        return Err(error.advise(advice));
+    };
+    let work = agent_work::read(state, box_run)?;
+    if work.is_none() {
+        print::note(&format!("task {of} has changed nothing so far"));
+    }
+    show(work, args)
 }
 
 /// Writes the commits of a box to a branch of the operator's repository.

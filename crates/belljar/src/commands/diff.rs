@@ -16,13 +16,17 @@ use crate::scope;
 use belljar_engine::box_store::{self, NamedBox};
 use belljar_engine::boxes::snapshot;
 use belljar_engine::changes::{open, read_current};
-use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 use belljar_engine::review;
 use belljar_engine::scope::Scoped;
 
 /// Runs `belljar diff`.
 pub(crate) fn run(args: &DiffArgs) -> Outcome {
     let state = scope::open(None)?;
+    if let Some(target) = args.which.run.as_deref().filter(|text| text.contains('/')) {
+        let target = target.parse().map_err(|why: String| invalid(why))?;
+        return clone::diff_of_task(&state, &target, args);
+    }
     if args.home {
         return home(&state, args);
     }

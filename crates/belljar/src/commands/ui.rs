@@ -205,7 +205,7 @@ fn wait_for_key() -> io::Result<()> {
     let input = io::stdin();
     let _raw = RawMode::enter(input.as_fd())?;
     rustix::io::read(&input, &mut [0_u8; 64]).ok(); // the end of the input also returns
-    Ok(())
+    write("\r\n") // the next command begins on a new line
 }
 
 /// Writes all of a text to standard output without buffering.

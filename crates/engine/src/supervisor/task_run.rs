@@ -35,7 +35,7 @@ use crate::network::broker::{LeaseWatch, NetworkUsage};
 use crate::scope::Scoped;
 use crate::store::{Run, durable};
 
-pub(crate) use agent::remove_agent_files;
+pub(crate) use agent::{ClonedAt, remove_agent_files};
 pub(crate) use lease::LEASE_REQUESTS;
 use lease::LeaseRequest;
 use output::OutputFile;
@@ -51,6 +51,8 @@ pub(crate) mod files {
     pub(crate) const RESULT: &str = "result.json";
     /// The private clone of an agent.
     pub(crate) const CLONE: &str = "repo";
+    /// The description of the clone; see [`ClonedAt`](super::ClonedAt).
+    pub(crate) const CLONED_AT: &str = "repo.json";
     /// The home directory of an agent.
     pub(crate) const HOME: &str = "home";
 }

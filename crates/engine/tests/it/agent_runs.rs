@@ -11,7 +11,7 @@ use belljar_engine::error::ErrorKind;
 use belljar_engine::runs::host;
 use belljar_engine::runs::machine::Outcome;
 use belljar_engine::runs::view::RunView;
-use belljar_engine::runs::{control, driver, rerun};
+use belljar_engine::runs::{agent_work, control, driver, rerun};
 use belljar_model::RunId;
 use belljar_testkit::{
     Authority, Reply, Upstream, commit, eventually, git, git_command, write_file,
@@ -284,6 +284,26 @@ fn attempts_and_repetitions_start_from_the_commit_of_the_submission() {
         let new = run_plan(&engine, &plan);
         assert_eq!(seen(new), "README.md\nlater.md\nseen");
     }
+}
+
+#[test]
+fn work_of_a_running_agent_can_be_read_until_its_box_ends() {
+    let engine = engine();
+    define(&engine, "own", &format!("{COMMIT}; echo more > more.txt; {GO}; cat > /dev/null"));
+    let run = start(&engine, &plan(""));
+    let box_run = wait_for_program(&engine, run, "fix");
+    let work = agent_work::read(&engine.state, box_run).unwrap().expect("changes");
+    let files: Vec<String> =
+        work.files.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
+    assert_eq!(files, ["fix.txt", "more.txt"]);
+    assert_eq!((work.commit_count, work.uncommitted), (2, true));
+    drop(work);
+    release(&engine, run, box_run);
+    let view = finish(&engine, run);
+    assert_eq!(view.outcome, Some(Outcome::Succeeded), "the agent goes on: {view:#?}");
+    assert_eq!(made(&engine, &view, "fix")["files"], 2);
+    let error = agent_work::read(&engine.state, box_run).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongState, "{error:#}");
 }
 
 /// Carries out a plan and returns its run.

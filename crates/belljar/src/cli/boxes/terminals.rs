@@ -68,7 +68,7 @@ impl FromStr for LogOwner {
   belljar exec dev --workdir /workspace/web -- npm test")]
 pub(crate) struct ExecArgs {
     /// Name of the box
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = parse_box)]
     pub(crate) name: BoxName,
     /// Working directory in the box [default: the working directory of the box]
     #[arg(long, value_name = "DIR")]
@@ -94,7 +94,7 @@ Examples:
   belljar shell dev")]
 pub(crate) struct ShellArgs {
     /// Name of the box
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = parse_box)]
     pub(crate) name: BoxName,
     /// Working directory in the box [default: the working directory of the box]
     #[arg(long, value_name = "DIR")]
@@ -102,6 +102,16 @@ pub(crate) struct ShellArgs {
     /// Set an environment variable, or pass on one of yours by name
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<EnvVar>,
+}
+
+/// Parses the name of a box, and says what works for a task of a plan instead.
+fn parse_box(text: &str) -> Result<BoxName, String> {
+    if text.parse::<TaskTarget>().is_ok() {
+        return Err(format!(
+            "no program can be started in the box of a task; `belljar logs {text}` shows its output, and `belljar diff {text}` the changes of an agent"
+        ));
+    }
+    text.parse().map_err(|error: <BoxName as FromStr>::Err| error.to_string())
 }
 
 /// The bytes of the key sequence that detaches a terminal from a box; empty if there is none.
@@ -145,6 +155,15 @@ mod tests {
     fn check(text: &str, expect: Option<&[u8]>) {
         let keys = text.parse::<DetachKeys>().ok().map(|keys| keys.0);
         assert_eq!(keys.as_deref(), expect, "{text}");
+    }
+
+    #[test]
+    fn task_is_no_name_of_a_box_and_the_error_says_what_works() {
+        let error = parse_box("fix-login/fix[0]").unwrap_err();
+        assert!(error.contains("`belljar logs fix-login/fix[0]`"), "{error}");
+        assert!(error.contains("`belljar diff fix-login/fix[0]`"), "{error}");
+        assert_eq!(parse_box("dev").unwrap().as_str(), "dev");
+        assert!(parse_box("a/..").is_err());
     }
 
     #[test]

@@ -132,7 +132,8 @@ impl Page {
         lines.extend(std::iter::repeat_n(String::new(), blank));
         lines.extend(below);
         lines.truncate(rows);
-        format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n"))
+        // A line is erased before it is written: in the last column, erasing would remove its last character.
+        format!("\x1b[H\x1b[K{}", lines.join("\r\n\x1b[K"))
     }
 
     /// Returns the first line of the view: counts of boxes, reviews and questions.

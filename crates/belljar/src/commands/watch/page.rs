@@ -1,10 +1,11 @@
 //! The content of the full-screen view of a run and the actions of its keys. This module uses no terminal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_engine::runs::machine::{Status, TaskRef};
 use belljar_engine::runs::view::RunView;
 use belljar_model::RunId;
+use belljar_model::plan::{Executor, Task, TaskId};
 
 use crate::commands::runs::rows::{Row, cut, table};
 
@@ -34,6 +35,8 @@ pub(super) struct Page {
     rows: Vec<Row>,
     /// The box run of each task that has one.
     boxes: BTreeMap<TaskRef, RunId>,
+    /// The tasks of agents.
+    agents: BTreeSet<TaskId>,
     selected: usize,
     /// The command that waits for a confirmation with `y`.
     pending: Option<Vec<String>>,
@@ -59,6 +62,7 @@ impl Page {
             title: String::new(),
             rows: Vec::new(),
             boxes: BTreeMap::new(),
+            agents: BTreeSet::new(),
             selected: 0,
             pending: None,
             message: None,
@@ -75,6 +79,9 @@ impl Page {
         self.selected = place.unwrap_or(self.selected).min(rows.len().saturating_sub(1));
         let boxes = view.tasks.iter();
         self.boxes = boxes.filter_map(|task| Some((task.of.clone(), task.box_run?))).collect();
+        let is_agent = |task: &&Task| matches!(task.executor, Executor::Agent { .. });
+        let agents = view.plan.tasks().iter().filter(is_agent);
+        self.agents = agents.map(|task| task.id.clone()).collect();
         (self.run, self.title, self.rows) = (Some(view.run), title, rows);
     }
 
@@ -135,7 +142,13 @@ impl Page {
             }
             b'a' => return Action::Run { command: words(&["approve"]), waits: true },
             b'd' => {
-                return self.on_task(|_, box_run| Some(words(&["diff", &box_run?.to_string()])));
+                // The work of an agent is in a clone, which is read by the name of its task.
+                let row = self.selected();
+                let is_agent = row.is_some_and(|row| self.agents.contains(&row.of.task));
+                return self.on_task(|task, box_run| match is_agent {
+                    true => Some(words(&["diff", task])),
+                    false => Some(words(&["diff", &box_run?.to_string()])),
+                });
             }
             b'c' => {
                 if let Action::Run { command, .. } =
@@ -189,7 +202,8 @@ impl Page {
         lines.extend(std::iter::repeat_n(String::new(), blank));
         lines.extend(below);
         lines.truncate(height);
-        format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n"))
+        // A line is erased before it is written: in the last column, erasing would remove its last character.
+        format!("\x1b[H\x1b[K{}", lines.join("\r\n\x1b[K"))
     }
 
     /// Returns the last line: a question, a message, or the keys.
@@ -339,6 +353,16 @@ mod tests {
     }
 
     #[test]
+    fn watch_page_erases_a_line_before_its_text_so_that_the_last_column_stays() {
+        let drawn = page(24, 40).draw();
+        let lines: Vec<&str> = drawn.strip_prefix("\x1b[H").unwrap().split("\r\n").collect();
+        let is_erased_first = |line: &&str| line.starts_with("\x1b[K") && !line.ends_with("\x1b[K");
+        assert!(lines.iter().filter(|line| line.len() > 3).all(is_erased_first), "{lines:?}");
+        assert!(lines.iter().all(|line| !line.contains("\x1b[J")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains('…')), "control: a line is full");
+    }
+
+    #[test]
     fn watch_keys_run_commands_on_the_selected_task_and_cancelling_needs_confirmation() {
         let mut page = page(24, 80);
         let run = |command: &[&str]| Action::Run { command: words(command), waits: true };
@@ -356,6 +380,8 @@ mod tests {
         assert_eq!(page.handle_keys(b"cy"), [Action::Nothing, cancel]);
         let cancel = Action::Run { command: words(&["cancel", id]), waits: false };
         assert_eq!(page.handle_keys(b"Cy"), [Action::Nothing, cancel]);
+        page.handle_keys(b"j");
+        assert_eq!(page.handle_keys(b"d"), [run(&["diff", &task("fix[0]")])], "an agent");
         assert_eq!(page.handle_keys(b"q"), [Action::Quit]);
     }
 }

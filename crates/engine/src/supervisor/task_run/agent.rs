@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use belljar_box::{HomeMount, Mask, Stream, Workspace};
+use belljar_model::boxes::BoxName;
 use belljar_model::permission::Permissions;
 use belljar_model::{Identity, Mode, Purpose, RepoAt, display};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::spec::AgentWork;
@@ -35,7 +37,7 @@ use crate::network::NetworkSpec;
 use crate::network::broker::NetworkSummary;
 use crate::policy;
 use crate::scope::Scoped;
-use crate::store::Run;
+use crate::store::{Run, durable};
 use crate::supervisor::setup::gitconfig;
 use crate::supervisor::spec::Rules;
 
@@ -52,6 +54,13 @@ struct Started {
     streams: [std::fs::File; 2],
     at: RepoAt,
     permissions: Permissions,
+}
+
+/// The source of an agent's clone.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ClonedAt {
+    pub(crate) name: BoxName,
+    pub(crate) at: RepoAt,
 }
 
 /// The parts of the box that the description of the agent defines.
@@ -93,6 +102,7 @@ impl TaskHost {
             CloneSpec { branch: None, uncommitted: false, identity: &identity, name: &work.name };
         let base = ResolvedBase { commit: work.base.clone(), branch: work.branch.clone() };
         let Cloned { at, remarks } = clones::clone_at(&source, &spec, &base, &clone, owner)?;
+        self.describe_clone(&ClonedAt { name: work.name.clone(), at: at.clone() })?;
         if let Some(earlier) = self.spec.attempt.checked_sub(1).filter(|earlier| *earlier > 0) {
             // A check rejected the commits, or the earlier attempt was lost after it stored them.
             let kept = work.failed_reference(earlier);
@@ -130,6 +140,15 @@ impl TaskHost {
         let launched = launch::launch(state, launch)?;
         let run = Run { dir: record.dir.clone(), record: record.record.clone() };
         Ok(Started { run, launched, files, streams, at, permissions })
+    }
+
+    /// Stores where the clone comes from, so that a command can read the work of the running agent.
+    fn describe_clone(&self, cloned: &ClonedAt) -> Result<(), EngineError> {
+        let text = serde_json::to_vec(cloned).kind(ErrorKind::Broken)?;
+        fs::write(self.dir.join(files::CLONED_AT), text)
+            .map_err(|error| durable::with_disk_full_hint(error, &self.dir))
+            .context("cannot describe the private clone")
+            .kind(ErrorKind::CannotStart)
     }
 
     /// Combines the template of the task with the description of the agent.
@@ -308,6 +327,7 @@ pub(crate) fn remove_agent_files(dir: &Path) {
             belljar_workspace::remove_tree(&path).ok(); // `Store::prune` removes it with the run
         }
     }
+    fs::remove_file(dir.join(files::CLONED_AT)).ok(); // it says nothing without the clone
 }
 
 /// Returns the author of the commits: the user's, or the name of the task.

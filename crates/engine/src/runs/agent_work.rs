@@ -1,0 +1,37 @@
+//! The commits and changes in the clone of an agent task that is running.
+
+use std::fs;
+use std::io;
+
+use anyhow::Context as _;
+use belljar_model::RunId;
+
+use super::host;
+use crate::clones::{self, Work};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::scope::Scoped;
+use crate::supervisor::task_run::{ClonedAt, files};
+
+/// Reads the work of the agent in a running box. The clone is read as git objects, in a sealed box.
+///
+/// Returns `None` if the agent has changed nothing so far. Fails if the box is not running, or if its program
+/// is not an agent.
+pub fn read(state: &Scoped, box_run: RunId) -> Result<Option<Work>, EngineError> {
+    let missing = || {
+        let text = format!("box run {box_run} has no clone of a repository that could be compared");
+        EngineError::message(ErrorKind::WrongState, text)
+    };
+    if !host::is_running(state, box_run) {
+        return Err(missing());
+    }
+    let dir = state.store().layout().run(box_run);
+    let text = match fs::read(dir.join(files::CLONED_AT)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing()),
+        text => text.context("cannot read the description of the clone").kind(ErrorKind::Broken)?,
+    };
+    let ClonedAt { name, at } = serde_json::from_slice(&text)
+        .context("cannot parse the description of the clone")
+        .kind(ErrorKind::Damaged)?;
+    let work = clones::read_work(state, &name, &at, &dir.join(files::CLONE))?;
+    Ok(work.filter(|work| !work.is_empty()))
+}
