@@ -31,7 +31,7 @@ pub fn shop() -> impl Fn(&Received) -> Reply + Send + Sync + 'static {
 struct ShopRequest<'a> {
     received: &'a Received,
     path: &'a str,
-    query: HashMap<String, String>,
+    query: BTreeMap<String, String>,
 }
 
 impl<'a> ShopRequest<'a> {
@@ -305,7 +305,7 @@ fn error_reply(status: u16, code: &str, message: &str) -> Reply {
 }
 
 /// Parses a form body or the query of a URL.
-fn form(text: &str) -> HashMap<String, String> {
+fn form(text: &str) -> BTreeMap<String, String> {
     let pairs = text.split('&').filter(|it| !it.is_empty());
     pairs
         .map(|pair| {
