@@ -1,26 +1,13 @@
 //! Faults of other task runners that must not occur here, with real plans and boxes.
 
-use belljar_engine::runs::fence::DriverLock;
 use belljar_engine::runs::machine::{Outcome, Status};
-use belljar_engine::runs::submit::submit;
 use belljar_engine::runs::view::{self, RunView};
 use belljar_engine::runs::{evidence, plans};
 use belljar_model::RunId;
-use belljar_testkit::eventually;
 use serde_json::Value;
 
+use crate::plan_runs::run;
 use crate::test_engine::TestEngine;
-
-/// Runs a plan until it has ended and its driver has exited.
-fn run(engine: &TestEngine, text: &str) -> RunView {
-    let (config, _) = engine.state.load_config(None).unwrap();
-    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
-    let plan = plans::check(text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
-    let run = submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap();
-    eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
-    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
-    view::run(&engine.state, run).unwrap()
-}
 
 fn output(engine: &TestEngine, view: &RunView, task: &str) -> String {
     let bytes = view::output(&engine.state, view.run, &task.parse().unwrap());

@@ -2,18 +2,17 @@
 
 use std::fs;
 
-use belljar_engine::runs::fence::DriverLock;
 use belljar_engine::runs::machine::Outcome;
-use belljar_engine::runs::submit::submit;
-use belljar_engine::runs::{plans, receipt, requests, view};
+use belljar_engine::runs::{receipt, requests};
 use belljar_ledger::{
     Disclose, LedgerPaths, Reader, ReceiptError, VerifiedPlan, is_plan_receipt, public_keys,
     verify_plan_receipt, verify_receipt,
 };
 use belljar_model::RunId;
-use belljar_testkit::{Authority, Upstream, eventually};
+use belljar_testkit::{Authority, Upstream};
 use serde_json::json;
 
+use crate::plan_runs;
 use crate::test_engine::TestEngine;
 
 const PLAN: &str = r#"
@@ -50,15 +49,9 @@ fn run_text(engine: &TestEngine, text: &str) -> RunId {
         upstream.address()
     );
     engine.lab.configure_for(&authority, &rule);
-    let (config, _) = engine.state.load_config(None).unwrap();
-    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
-    let plan = plans::check(text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
-    let run = submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap();
-    eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
-    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
-    let view = view::run(&engine.state, run).unwrap();
+    let view = plan_runs::run(engine, text);
     assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");
-    run
+    view.run
 }
 
 fn receipt_of(engine: &TestEngine, run: RunId, disclose: Disclose) -> String {
@@ -114,12 +107,7 @@ fn h02_receipt_of_a_plan_covers_the_boxes_of_its_checks() {
     let engine = TestEngine::new();
     let text = "[task.a]\ndo = { command = ['echo', 'good'] }\n\
                 check = [{ command = ['grep', '-q', 'good'] }, { command = ['true'] }]\n";
-    let (config, _) = engine.state.load_config(None).unwrap();
-    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
-    let plan = plans::check(text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
-    let run = submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap();
-    eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
-    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
+    let run = plan_runs::run(&engine, text).run;
     let receipt = receipt_of(&engine, run, Disclose::Nothing);
     let verified = verify(&engine, &receipt).unwrap();
     assert_eq!(verified.outcome(), Some("succeeded"));
@@ -138,18 +126,14 @@ fn h02_receipt_of_a_plan_covers_the_boxes_of_its_checks() {
 #[test]
 fn receipts_of_plans_that_ran_at_the_same_time_have_only_their_own_events() {
     let engine = TestEngine::new();
-    let (config, _) = engine.state.load_config(None).unwrap();
-    let ceiling = plans::ceiling(engine.state.host(), &config).unwrap();
     let start = |name: &str| {
         let text = format!("[task.{name}]\ndo = {{ command = [\"echo\", \"{name}\"] }}\n");
-        let plan = plans::check(&text, "plan.toml", &ceiling).unwrap_or_else(|it| panic!("{it}"));
-        submit(&engine.state, &plan, &engine.lab.workspace(), None).unwrap()
+        plan_runs::start(&engine, &text)
     };
     let runs = [("one", start("one")), ("two", start("two"))];
     for (_, run) in runs {
-        eventually("the run ends", || view::run(&engine.state, run).unwrap().outcome.is_some());
+        plan_runs::finish(&engine, run);
     }
-    eventually("the driver exits", || !DriverLock::is_held(engine.state.store()));
     let events = engine.events();
     let position = |run: RunId, kind: &str| {
         let run = run.to_string();
