@@ -67,7 +67,7 @@ pub struct Draft {
     cause: Option<u64>,
     /// The sequence number of the last event of the run that the caller knows; see [`Draft::after`].
     after: Option<u64>,
-    /// Whether the run must have no event; see [`Draft::of_new_run`].
+    /// Whether the append fails if the run already has an event; see [`Draft::of_new_run`].
     is_first: bool,
     event: Event,
 }

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::config::{ConfigError, Fault};
 use crate::id::RunName;
 
-/// A schedule of `belljar.toml`. The expression and the zone are not checked here, because both need
-/// libraries and the zone needs files.
+/// A schedule of `belljar.toml`. The engine checks the cron expression and the time zone, because the check of
+/// a zone reads the time zone database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     pub name: RunName,

@@ -39,7 +39,7 @@ pub(crate) fn diff(state: &Scoped, named_box: &NamedBox, args: &DiffArgs) -> Out
     show(work, args)
 }
 
-/// Prints the commits and changes of a clone.
+/// Prints the commits of a clone and its uncommitted changes.
 fn show(work: Option<Work>, args: &DiffArgs) -> Outcome {
     let Some(work) = work else { return Ok(0) };
     let paths: Vec<&Path> = args.paths.iter().map(Path::new).collect();

@@ -12,7 +12,8 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 use crate::supervisor::task_run::{ClonedAt, files};
 
-/// Reads the work of the agent in a running box. The clone is read as git objects, in a sealed box.
+/// Reads the commits and the uncommitted changes of an agent while its box is running. The program that reads
+/// the clone runs in a box of its own, so a hostile clone cannot harm the host.
 ///
 /// Returns `None` if the agent has changed nothing so far. Fails if the box is not running, or if its program
 /// is not an agent.

@@ -63,7 +63,7 @@ pub fn submit(
     Ok(run)
 }
 
-/// Stores and records a run without waking the driver. It starts with the next [`driver::wake`].
+/// Stores and records a run without waking the driver. The run starts at the next [`driver::wake`].
 pub fn accept(
     state: &Scoped,
     plan: &CheckedPlan,

@@ -15,7 +15,7 @@ use super::{anthropic, openai_chat, openai_responses};
 /// The name and the content of an input.
 pub(super) type Input = (String, String);
 
-/// The content of a request, in the form of no protocol.
+/// The content of a request, before it is written in the form of a protocol.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) model: &'a str,

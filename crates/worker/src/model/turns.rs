@@ -1,4 +1,4 @@
-//! The turns of a conversation with a model, in the form of no protocol.
+//! The turns of a conversation with a model. All protocols share these types.
 
 /// One turn after the question.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Carries out the checks of outputs. Dependents get an output only after all checks of its task passed.
+//! Carries out the checks of task outputs. Dependent tasks get an output only after it has passed all checks
+//! of its task.
 //!
 //! A check by a schema runs in the driver. A check by a command runs in a box of its own, without network
 //! and without writable mounts, so it cannot have an effect and can always be repeated. Its host outlives

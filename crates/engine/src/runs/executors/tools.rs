@@ -1,4 +1,4 @@
-//! The tools of a `model` task: their permissions, as for agents.
+//! The permissions of the tools of a `model` task. They follow the same rules as the permissions of agents.
 
 use std::path::Path;
 

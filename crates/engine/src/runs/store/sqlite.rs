@@ -288,9 +288,11 @@ impl RunDb {
         Ok(Page { rows, next })
     }
 
-    /// Returns the values of the column `directory` that name a directory, and the value of no directory.
+    /// Returns the paths in the column `directory` that lead to the wanted directory, and the value of runs
+    /// without a directory.
     ///
-    /// A directory can have several paths. Each different path is one search in the index.
+    /// Several paths can lead to one directory, for example through links. The cost is one search in the index
+    /// for each different path.
     fn directories(&self, tenant: &TenantId, wanted: Identity) -> Result<Vec<Value>, StoreError> {
         let sql = "SELECT min(directory) FROM run WHERE tenant = ?1 AND directory > ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
