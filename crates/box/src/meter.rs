@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Interval between two looks at a box that is idle.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 /// Interval between two looks at a box that has been idle for about a minute.
-const LONG_IDLE_TICK: Duration = Duration::from_secs(1);
+const LONG_IDLE_TICK: Duration = Duration::from_millis(1500);
 /// Interval between two looks at an idle box whose memory, processes and files the kernel limits.
 const ENFORCED_IDLE_TICK: Duration = Duration::from_secs(2);
 /// Number of looks without activity after which a box is idle.
