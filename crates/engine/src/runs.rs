@@ -20,7 +20,7 @@
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
 //! and takes the answers of people. [`schedules`] starts plans at given times. `store` derives tables of runs
 //! from the ledger, [`rows`] lists runs of plans from them, and [`list`] lists them together with the runs of
-//! single commands.
+//! single commands. [`tenants`] shows the budget of a tenant, which holds for all its runs together.
 
 pub mod agent_work;
 pub mod budget;
@@ -51,6 +51,7 @@ pub mod slots;
 mod store;
 mod stubs;
 pub mod submit;
+pub mod tenants;
 pub mod view;
 
 #[cfg(test)]

@@ -459,6 +459,16 @@ events! {
         state: String,
         reason: String,
         usage: Option<Vec<String>>,
+        /// The owner of the budget that is used up, for example `tenant local`.
+        budget: Option<String>,
+        /// The unit of the budget that is used up.
+        unit: Option<String>,
+        /// The limit of the budget that is used up.
+        cap: Option<u64>,
+        /// When the budget is renewed, in milliseconds since 1970.
+        renews: Option<u64>,
+        /// The boxes of the checks of a cancelled attempt.
+        box_runs: Option<Vec<String>>,
         at: u64,
     }
     /// More of the budget was reserved for a running attempt.

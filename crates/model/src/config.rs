@@ -79,6 +79,9 @@
 //! missed = "once"                   # or skip
 //! overlap = "skip"                  # or queue, allow
 //!
+//! [tenant.local]                    # limits for all runs of the user together
+//! budget = { money = "50 USD", tokens = 1000000, calls = 5000, time = "10h", bytes = "1GB", boxes = 8, period = "day" }
+//!
 //! [permissions]                     # rules for agents; also as [template.NAME.permissions]
 //! deny = ["Read(.env)", "Edit(.github/**)", "Bash(rm -rf *)", "Net(gist.github.com)"]
 //! ask = ["Net(api.github.com)"]
@@ -112,6 +115,7 @@ mod rules;
 mod schedules;
 mod secrets;
 mod sections;
+mod tenants;
 mod tiers;
 pub(crate) mod tighten;
 mod write;
@@ -125,6 +129,7 @@ pub use error::{ConfigError, Fault};
 pub use policy::PolicyError;
 
 use crate::agent::{Agent, AgentName};
+use crate::caller::TenantId;
 use crate::code::{Api, ApiName, CodeConfig, McpServer, ServerName};
 use crate::mount::anchor;
 use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
@@ -132,6 +137,7 @@ use crate::permission::Permissions;
 use crate::plan::{ModelTier, TierName};
 use crate::schedule::Schedule;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
+use crate::tenant::TenantBudget;
 
 /// The owner of a configuration file, which decides what the file can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,6 +167,7 @@ pub struct Config {
     code: CodeConfig,
     tiers: BTreeMap<TierName, ModelTier>,
     schedules: BTreeMap<String, Schedule>,
+    tenants: BTreeMap<TenantId, TenantBudget>,
     permissions: Permissions,
 }
 
@@ -210,6 +217,7 @@ impl Config {
             code: CodeConfig::default(),
             tiers: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            tenants: BTreeMap::new(),
             permissions: Permissions::default(),
         }
     }

@@ -31,6 +31,7 @@ pub mod schedule;
 mod size;
 pub mod spec;
 mod template;
+pub mod tenant;
 mod text;
 mod time;
 mod unicode;

@@ -136,6 +136,15 @@ pub(crate) enum RunsCommand {
         #[arg(value_name = "RUN/TASK")]
         target: TaskTarget,
     },
+    /// Show the budget of all runs together, and what they have used of it
+    #[command(after_help = "Examples:
+  belljar runs budget
+  belljar runs budget --json")]
+    Budget {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Decide about a task whose box was lost after it may have had an effect
     #[command(after_help = "Examples:
   belljar runs settle release/push --rerun

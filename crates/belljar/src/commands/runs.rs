@@ -1,5 +1,6 @@
 //! `belljar runs`: lists runs, and which of them wait for review. Its subcommands are about runs of plans.
 
+mod budget;
 mod decide;
 mod plan_runs;
 pub(crate) mod rows;
@@ -26,6 +27,7 @@ use belljar_engine::moment;
 use belljar_engine::runs::list::{self, ListQuery, ListedRun, Listing};
 use belljar_engine::store::DamagedRun;
 
+pub(crate) use self::budget::used_up;
 pub(crate) use self::decide::cancel;
 
 /// Runs `belljar runs` and its subcommands.
@@ -34,6 +36,7 @@ pub(crate) fn run(cli: &Cli, args: &RunsArgs) -> Outcome {
         None => list_runs(args),
         Some(RunsCommand::Show { target, json }) => show::show(target, *json),
         Some(RunsCommand::Output { target }) => show::output(target),
+        Some(RunsCommand::Budget { json }) => budget::show(cli, *json),
         Some(RunsCommand::Settle { target, rerun, done, failed: _, json }) => {
             let decision = match (done, rerun) {
                 (Some(file), _) => Decision::Done(file),

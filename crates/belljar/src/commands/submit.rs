@@ -14,6 +14,7 @@ use belljar_model::plan::{CheckedPlan, RunBudget};
 use serde::Serialize;
 
 use super::plan;
+use super::runs;
 use super::watch;
 use crate::cli::Cli;
 use crate::cli::runs::SubmitArgs;
@@ -41,8 +42,16 @@ pub(crate) fn run(cli: &Cli, args: &SubmitArgs) -> Outcome {
     // The run is on disk. Its id is printed also if no driver starts.
     let woken = driver::wake(&state);
     let event = view::accepted_event(&state, run)?;
+    // The run is accepted also if its tenant has nothing left: it can have tasks without a box.
+    let used_up = match runs::used_up(&state) {
+        Ok(used_up) => used_up.iter().map(ToString::to_string).collect(),
+        Err(error) => {
+            print::error(&error);
+            Vec::new()
+        }
+    };
     if args.json {
-        let line = SubmitLine { run: Some(run), event, ..SubmitLine::of(&plan, &grants) };
+        let line = SubmitLine { run: Some(run), event, used_up, ..SubmitLine::of(&plan, &grants) };
         print::json(&line).kind(ErrorKind::Broken)?;
     } else {
         let event = event.map_or_else(String::new, |event| format!(", event {event}"));
@@ -51,7 +60,10 @@ pub(crate) fn run(cli: &Cli, args: &SubmitArgs) -> Outcome {
             Ok(()) => "continues without this terminal",
             Err(_) => "not started",
         };
-        let text = format!("{run} {}\n{reaches}accepted{event}; {then}\n", plan::summary(&plan));
+        let budget = |used_up: &String| format!("  stops    tasks in boxes: {used_up}\n");
+        let budget: String = used_up.iter().map(budget).collect();
+        let summary = plan::summary(&plan);
+        let text = format!("{run} {summary}\n{reaches}{budget}accepted{event}; {then}\n");
         print::out(&text).kind(ErrorKind::Broken)?;
     }
     woken?;
@@ -99,6 +111,9 @@ struct SubmitLine<'a> {
     max_instances: usize,
     budget: &'a RunBudget,
     reaches: Vec<GrantLine<'a>>,
+    /// The limits of the tenant that are used up, each as a sentence; tasks in boxes are stopped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    used_up: Vec<String>,
 }
 
 /// A destination of a plan, as JSON.
@@ -133,6 +148,7 @@ impl<'a> SubmitLine<'a> {
             max_instances: plan.max_instances(),
             budget: plan.budget(),
             reaches: grants.iter().map(grant).collect(),
+            used_up: Vec::new(),
         }
     }
 }

@@ -195,3 +195,40 @@ fn prefix_of_two_runs_is_ambiguous_and_a_longer_prefix_finds_one() {
     let shown = program(&lab, "runs show one --json").succeed();
     assert!(shown.contains(&second), "the name is that of the newest run: {shown}");
 }
+
+#[test]
+fn budget_of_all_runs_is_shown_and_a_submission_says_that_it_is_used_up() {
+    let lab = lab();
+    write(&lab, "demo.toml", "[task.a]\ndo = { command = ['true'] }\n");
+    lab.configure(
+        "[tenant.local]\nbudget = { calls = 0, time = '1h', boxes = 2, period = 'day' }\n",
+    );
+    let used_up = "the budget of tenant local is used up (0 calls); it is renewed at ";
+    let submitted = program(&lab, "submit LAB/demo.toml").succeed();
+    assert!(submitted.contains(&format!("\n  stops    tasks in boxes: {used_up}")), "{submitted}");
+    let watched = program(&lab, "watch demo").run();
+    assert_eq!(watched.code(), 1, "{}", watched.out());
+    assert!(watched.out().trim_end().ends_with("over budget"), "{}", watched.out());
+    let shown = program(&lab, "runs show demo").succeed();
+    assert!(shown.contains(used_up), "{shown}");
+    let budget = program(&lab, "runs budget").succeed();
+    assert!(budget.starts_with("tenant local: day since "), "{budget}");
+    for line in ["calls   0 of 0", "tokens  0, no limit", "time    0s of 1h00m", "boxes   0 of 2"] {
+        assert!(budget.contains(&format!("\n  {line}\n")), "{budget}");
+    }
+    let json = program(&lab, "runs budget --json").succeed();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["tenant"], &json["period"]), (&"local".into(), &"day".into()));
+    assert_eq!(json["used_up"], serde_json::json!(["calls"]));
+    let boxes = serde_json::json!({ "limit": 2, "used": 0, "reserved": 0, "remaining": 2 });
+    assert_eq!(json["units"]["boxes"], boxes);
+    assert_eq!(json["renews"].as_u64().unwrap() - json["since"].as_u64().unwrap(), 86_400_000);
+    let ended = program(&lab, "--config x.toml runs budget").run();
+    assert_eq!(ended.code(), 2);
+    assert!(ended.err().contains("omit --config"), "{}", ended.err());
+    lab.configure("[tenant.local]\nbudget = { token = 1 }\n");
+    let ended = program(&lab, "runs budget").run();
+    assert_eq!(ended.code(), 2);
+    let expect = "belljar.toml:2: unknown key `token`; did you mean `tokens`?";
+    assert!(ended.err().contains(expect), "{}", ended.err());
+}

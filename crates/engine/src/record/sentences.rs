@@ -204,7 +204,9 @@ fn known(event: &Event) -> String {
             format!("{}: {}", attempt(&task.task, task.attempt, "lost"), short(&task.evidence))
         }
         Event::TaskStopped(task) => {
-            format!("{} {}: {}", short(&task.task), short(&task.state), short(&task.reason))
+            let budget = task.budget.as_ref().map(|it| format!(" of {}", short(it)));
+            let (state, reason) = (short(&task.state), short(&task.reason));
+            format!("{} {state}: {reason}{}", short(&task.task), budget.unwrap_or_default())
         }
         Event::BudgetLeased(task) => {
             format!("{} for {}, attempt {}", list(&task.lease), short(&task.task), task.attempt)

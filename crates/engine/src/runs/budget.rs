@@ -4,16 +4,26 @@
 //! ended: the used part is spent, the rest is returned. If the usage is unknown, the whole reservation
 //! is spent. Retries and checks pay from the same accounts as first attempts.
 //!
+//! The account of a tenant holds for all its runs together, also for those that have ended. [`period`] has the
+//! rules for its period, and the fold of facts into amounts that the database of runs and tests use.
+//!
 //! **Invariant:** in each account, `reserved + spent <= cap` for every unit with a cap. Usage beyond a
-//! reservation is counted apart, as `over`, and reduces what remains.
+//! reservation is counted apart, as `over`, and reduces what remains. A limit that is lowered below this sum
+//! ends nothing that runs, but nothing more is reserved.
+
+pub mod period;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use belljar_model::caller::TenantId;
 use belljar_model::net::{Budget, MicroUsd, SecretName};
 use belljar_model::plan::{RunBudget, TaskId};
-use belljar_model::{ByteSize, RunId};
+use belljar_model::{ByteSize, RunId, Timeout};
+
+use super::machine::Moment;
+use crate::moment;
 
 /// A quantity that budgets limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +55,25 @@ impl Unit {
             Self::Seconds => "seconds",
             Self::Bytes => "bytes",
             Self::Boxes => "boxes",
+        }
+    }
+
+    /// Returns the unit with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
+    /// Returns an amount of the unit as text, for example `5 USD` or `20 tokens`.
+    pub fn text(self, amount: u64) -> String {
+        match self {
+            Self::Money => MicroUsd(amount).to_string(),
+            Self::Seconds if amount == 0 => "0s".to_owned(),
+            Self::Seconds => Timeout(Some(Duration::from_secs(amount))).to_string(),
+            Self::Bytes => match ByteSize::new(amount).map(|size| size.to_string()) {
+                Some(size) if size.ends_with('B') => size,
+                Some(_) | None => format!("{amount} bytes"),
+            },
+            Self::Calls | Self::Tokens | Self::Boxes => format!("{amount} {}", self.name()),
         }
     }
 }
@@ -183,6 +212,19 @@ pub enum Owner {
     TaskSecret(RunId, TaskId, SecretName),
 }
 
+/// The name of an owner in the ledger and in messages about one run, which it does not repeat.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tenant(tenant) => write!(f, "tenant {tenant}"),
+            Self::Run(_) => f.write_str("run"),
+            Self::Task(_, task) => write!(f, "task {task}"),
+            Self::Secret(_, name) => write!(f, "secret {name}"),
+            Self::TaskSecret(_, task, name) => write!(f, "secret {name} of task {task}"),
+        }
+    }
+}
+
 /// The limits, reservations and usage of one owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
@@ -191,6 +233,8 @@ pub struct Account {
     pub spent: Amounts,
     /// The usage beyond reservations, and of units without a limit, which reserve nothing.
     pub over: Amounts,
+    /// When the period ends. Then the usage is counted from zero again.
+    pub renews: Option<Moment>,
 }
 
 impl Account {
@@ -215,6 +259,39 @@ pub enum Refusal {
 pub struct Spent {
     pub owner: Owner,
     pub unit: Unit,
+    pub cap: u64,
+    /// When the budget is available again; `None` if it never is.
+    pub renews: Option<Moment>,
+}
+
+/// A budget that is used up, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedUp {
+    /// The owner of the budget, for example `tenant local`.
+    pub budget: String,
+    pub unit: Unit,
+    pub cap: u64,
+    pub renews: Option<Moment>,
+}
+
+impl From<&Spent> for UsedUp {
+    fn from(Spent { owner, unit, cap, renews }: &Spent) -> Self {
+        Self { budget: owner.to_string(), unit: *unit, cap: *cap, renews: *renews }
+    }
+}
+
+impl fmt::Display for UsedUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { budget, unit, cap, renews } = self;
+        write!(f, "the budget of {budget} is used up ({})", unit.text(*cap))?;
+        match renews {
+            Some(at) => {
+                let at = moment::readable_seconds(at.0.saturating_mul(1_000_000));
+                write!(f, "; it is renewed at {at}")
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// The parts of a lease after its use.
@@ -228,6 +305,19 @@ pub struct Settlement {
     pub over: Amounts,
 }
 
+impl Settlement {
+    /// Returns the part of a lease that was not used, with the limits of the lease.
+    pub fn rest(&self, lease: &Limits) -> Limits {
+        Limits(Unit::ALL.map(|unit| lease.get(unit).map(|_| self.released.get(unit))))
+    }
+
+    /// Returns the same end of a reservation without its usage, which is already counted.
+    #[must_use]
+    pub fn returned(&self) -> Self {
+        Self { released: self.released.plus(self.spent), ..Self::default() }
+    }
+}
+
 /// All accounts, by their owners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts(BTreeMap<Owner, Account>);
@@ -236,6 +326,12 @@ impl Accounts {
     /// Creates an account, or changes the limits of an existing account.
     pub fn open(&mut self, owner: Owner, cap: Limits) {
         self.0.entry(owner).or_default().cap = cap;
+    }
+
+    /// Replaces the usage of an account by that of a period.
+    pub fn set_period(&mut self, owner: &Owner, used: &period::Used, renews: Option<Moment>) {
+        let account = self.0.entry(owner.clone()).or_default();
+        (account.spent, account.over, account.renews) = (used.spent, used.over, renews);
     }
 
     /// Returns the account of an owner.
@@ -251,8 +347,9 @@ impl Accounts {
     /// Reserves a lease for a task in all accounts of `chain`, or nothing.
     ///
     /// The lease has for each unit the limit `cap` of the task. If the task has none, it has the
-    /// remaining budget divided by the number of ready tasks. No lease is above a remaining budget. A
-    /// lease has one box if boxes are limited.
+    /// remaining budget divided by the number of ready tasks. The remaining budget of a tenant is also
+    /// divided by the number of free boxes, so that other runs can start. No lease is above a remaining
+    /// budget. A lease has one box if boxes are limited.
     pub fn lease(&mut self, chain: &[Owner], cap: &Limits, ready: u64) -> Result<Limits, Refusal> {
         let mut lease = Limits::default();
         for unit in Unit::ALL {
@@ -263,7 +360,7 @@ impl Accounts {
             if remaining == 0 {
                 return Err(self.refusal(chain, unit));
             }
-            let share = (remaining / ready.max(1)).max(1);
+            let share = self.share(chain, unit, ready);
             let amount = match unit {
                 Unit::Boxes => 1,
                 Unit::Calls | Unit::Tokens | Unit::Money | Unit::Seconds | Unit::Bytes => {
@@ -315,22 +412,48 @@ impl Accounts {
         }
     }
 
+    /// Returns the part of the remaining budget that one of the ready tasks gets.
+    fn share(&self, chain: &[Owner], unit: Unit, ready: u64) -> u64 {
+        let part = |owner: &Owner| {
+            let account = self.0.get(owner)?;
+            let tasks = match owner {
+                Owner::Tenant(_) => account.remaining(Unit::Boxes).unwrap_or(1).max(ready),
+                Owner::Run(_) | Owner::Task(..) | Owner::Secret(..) | Owner::TaskSecret(..) => {
+                    ready
+                }
+            };
+            Some(account.remaining(unit)? / tasks.max(1))
+        };
+        chain.iter().filter_map(part).min().unwrap_or(u64::MAX).max(1)
+    }
+
     fn remaining(&self, chain: &[Owner], unit: Unit) -> Option<u64> {
         chain.iter().filter_map(|owner| self.0.get(owner)?.remaining(unit)).min()
     }
 
     /// Returns why nothing remains. A budget that is only reserved can be returned.
     fn refusal(&self, chain: &[Owner], unit: Unit) -> Refusal {
-        let used_up = |owner: &&Owner| {
-            let account = self.0.get(owner);
-            let used = account.map(|account| account.spent.plus(account.over).get(unit));
-            let cap = account.and_then(|account| account.cap.get(unit));
-            cap.zip(used).is_some_and(|(cap, used)| used >= cap)
-        };
-        match chain.iter().find(used_up) {
-            Some(owner) => Refusal::Spent(Spent { owner: owner.clone(), unit }),
-            None => Refusal::Busy,
-        }
+        let spent = chain.iter().find_map(|owner| {
+            let account = self.0.get(owner)?;
+            let cap = account.cap.get(unit)?;
+            let is_used_up = account.spent.plus(account.over).get(unit) >= cap;
+            let spent = || Spent { owner: owner.clone(), unit, cap, renews: account.renews };
+            is_used_up.then(spent)
+        });
+        spent.map_or(Refusal::Busy, Refusal::Spent)
+    }
+
+    /// Returns a budget of `chain` from which nothing more can be reserved.
+    pub fn exhausted(&self, chain: &[Owner]) -> Option<Spent> {
+        let units = Unit::ALL.into_iter().filter(|unit| *unit != Unit::Boxes);
+        units.into_iter().find_map(|unit| {
+            chain.iter().find_map(|owner| {
+                let account = self.0.get(owner)?;
+                let (cap, renews) = (account.cap.get(unit)?, account.renews);
+                let spent = || Spent { owner: owner.clone(), unit, cap, renews };
+                (account.remaining(unit) == Some(0)).then(spent)
+            })
+        })
     }
 }
 

@@ -21,6 +21,7 @@ mod live;
 mod rounds;
 mod rows;
 mod schedules;
+mod tenant;
 #[cfg(test)]
 mod tests;
 

@@ -22,10 +22,11 @@ use belljar_ledger::{
     DriverOpened, Event, PlanAccepted, PlanCancelling, PlanEnded, TaskEnded, TaskJudged, TaskLost,
     TaskRetrying, TaskStarted, TaskStopped,
 };
+use belljar_model::RunId;
 use belljar_model::caller::Principal;
 use belljar_model::plan::Label;
 
-use super::budget::{Amounts, Limits, Unit};
+use super::budget::{Amounts, Limits, Unit, UsedUp};
 use super::graph::Selections;
 use super::machine::{
     Ended, Evidence, Fact, FactKind, FailReason, Moment, Outcome, Output, RefusedBecause, Settled,
@@ -76,8 +77,7 @@ pub fn event(fact: &Fact) -> Event {
                 check,
                 text,
                 usage: usage.as_ref().map(amount_texts),
-                box_runs: (!boxes.is_empty())
-                    .then(|| boxes.iter().map(ToString::to_string).collect()),
+                box_runs: box_texts(boxes),
                 at,
             }
             .into()
@@ -98,11 +98,16 @@ pub fn event(fact: &Fact) -> Event {
             at,
         }
         .into(),
-        FactKind::TaskStopped { of, reason, usage } => TaskStopped {
+        FactKind::TaskStopped { of, reason, usage, used_up, boxes } => TaskStopped {
             task: of.to_string(),
             state: reason.status().name().to_owned(),
             reason: reason.name().to_owned(),
             usage: usage.as_ref().map(amount_texts),
+            budget: used_up.as_ref().map(|used_up| used_up.budget.clone()),
+            unit: used_up.as_ref().map(|used_up| used_up.unit.name().to_owned()),
+            cap: used_up.as_ref().map(|used_up| used_up.cap),
+            renews: used_up.as_ref().and_then(|used_up| used_up.renews).map(|at| at.0),
+            box_runs: box_texts(boxes),
             at,
         }
         .into(),
@@ -208,6 +213,10 @@ fn ended_event(of: &Try, end: &Ended, usage: Option<&Amounts>, at: u64) -> TaskE
     }
 }
 
+fn box_texts(boxes: &[RunId]) -> Option<Vec<String>> {
+    (!boxes.is_empty()).then(|| boxes.iter().map(ToString::to_string).collect())
+}
+
 fn label_texts(output: &Output) -> Vec<String> {
     output.labels.iter().map(ToString::to_string).collect()
 }
@@ -263,8 +272,7 @@ pub fn fact(event: &Event) -> Result<Option<Fact>, FactError> {
                 _ => return Err(read.error("verdict")),
             };
             let usage = read.usage(event.usage.as_deref())?;
-            let boxes = event.box_runs.iter().flatten().map(|run| run.parse());
-            let boxes = boxes.collect::<Result<_, _>>().map_err(|_| read.error("box_runs"))?;
+            let boxes = read.boxes(event.box_runs.as_deref())?;
             (event.at, FactKind::TaskJudged { of, verdict, usage, boxes })
         }
         Event::TaskRetrying(event) => {
@@ -281,7 +289,8 @@ pub fn fact(event: &Event) -> Result<Option<Fact>, FactError> {
             let of = read.task(&event.task)?;
             let reason = StopReason::named(&event.reason).ok_or(read.error("reason"))?;
             let usage = read.usage(event.usage.as_deref())?;
-            (event.at, FactKind::TaskStopped { of, reason, usage })
+            let (used_up, boxes) = (Read::used_up(event), read.boxes(event.box_runs.as_deref())?);
+            (event.at, FactKind::TaskStopped { of, reason, usage, used_up, boxes })
         }
         Event::BudgetLeased(event) => {
             let of = read.attempt(&event.task, event.attempt)?;
@@ -437,13 +446,25 @@ impl Read {
         })
     }
 
+    fn boxes(self, texts: Option<&[String]>) -> Result<Vec<RunId>, FactError> {
+        let boxes = texts.unwrap_or_default().iter().map(|run| run.parse());
+        boxes.collect::<Result<_, _>>().map_err(|_| self.error("box_runs"))
+    }
+
+    /// Reads the budget that is used up. It only explains the reason, so a unit of a newer version is ignored.
+    fn used_up(event: &TaskStopped) -> Option<Box<UsedUp>> {
+        let unit = event.unit.as_deref().and_then(Unit::named)?;
+        let (budget, cap) = (event.budget.clone()?, event.cap?);
+        Some(Box::new(UsedUp { budget, unit, cap, renews: event.renews.map(Moment) }))
+    }
+
     fn limits(self, field: &'static str, texts: &[String]) -> Result<Limits, FactError> {
         let mut limits = Limits::default();
         for text in texts {
             let (name, amount) = text.split_once('=').ok_or(self.error(field))?;
             let amount = amount.parse().map_err(|_| self.error(field))?;
             // A unit of a newer version cannot be enforced here, so it is not ignored.
-            let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name);
+            let unit = Unit::named(name);
             limits = limits.with(unit.ok_or(self.error(field))?, Some(amount));
         }
         Ok(limits)

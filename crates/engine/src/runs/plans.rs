@@ -4,14 +4,25 @@ use std::io::Read;
 
 use anyhow::Context as _;
 use belljar_model::Config;
-use belljar_model::plan::{Ceiling, CheckedPlan, Plan, PlanFaults, RunBudget, TierFacts};
+use belljar_model::caller::TenantId;
+use belljar_model::plan::{Ceiling, CheckedPlan, Plan, PlanFaults, TierFacts};
 
 use crate::agents;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
 
-/// Returns the upper limit of all plans: the templates, tiers and agents of the operator.
+/// Returns the upper limit of all plans of the tenant `local`.
 pub fn ceiling(host: &HostEnv, config: &Config) -> Result<Ceiling, EngineError> {
+    ceiling_of(host, config, &TenantId::local())
+}
+
+/// Returns the upper limit of all plans of a tenant: the templates, tiers and agents of the operator, and the
+/// budget of the tenant.
+pub fn ceiling_of(
+    host: &HostEnv,
+    config: &Config,
+    tenant: &TenantId,
+) -> Result<Ceiling, EngineError> {
     let templates = config.names().into_iter();
     let templates = templates.filter_map(|name| Some((name.to_owned(), config.template(name)?)));
     let tiers = config
@@ -21,8 +32,7 @@ pub fn ceiling(host: &HostEnv, config: &Config) -> Result<Ceiling, EngineError> 
         templates: templates.collect(),
         tiers: tiers.collect(),
         agents: agents::all(host)?.into_keys().collect(),
-        // No configuration limits a tenant as a whole yet.
-        budget: RunBudget::default(),
+        budget: config.tenant_budget(tenant).map(|it| it.limits.clone()).unwrap_or_default(),
     })
 }
 
@@ -73,6 +83,21 @@ mod tests {
         let priced: Vec<bool> = ceiling.tiers.values().map(|tier| tier.is_priced).collect();
         assert_eq!(priced, [true, false]);
         assert!(ceiling.agents.iter().any(|name| name.as_str() == "claude"));
+    }
+
+    #[test]
+    fn plan_with_a_higher_limit_than_its_tenant_is_refused() {
+        let text = "[tenant.local]\nbudget = { calls = 9, boxes = 2 }\n";
+        let config = Config::parse(text, Path::new("belljar.toml"), Scope::Operator).unwrap();
+        let check = |tenant: &str, budget: &str| {
+            let ceiling = ceiling_of(&host(), &config, &tenant.parse().unwrap()).unwrap();
+            let text = format!("[run]\nbudget = {{ {budget} }}\n[task.a]\ndo = {{ stub = '' }}\n");
+            check(&text, "p", &ceiling).map(drop).map_err(|faults| faults.to_string())
+        };
+        let expect = "p:2: `boxes` of the budget is 3, but the budget of the tenant has 2";
+        assert_eq!(check("local", "calls = 9, boxes = 3"), Err(expect.to_owned()));
+        assert_eq!(check("local", "calls = 9, boxes = 2, tokens = 5"), Ok(()));
+        assert_eq!(check("other", "boxes = 3"), Ok(()), "control: another tenant");
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn check_again(
     plan.inputs = stored.inputs().clone();
     plan.answer = stored.answer().cloned();
     plan.tasks = stored.tasks().to_vec();
-    let ceiling = plans::ceiling(state.host(), config)?;
+    let ceiling = plans::ceiling_of(state.host(), config, &state.caller().tenant)?;
     let checked = plan.check(&ceiling).map_err(|faults| {
         let fault = faults.list().first().map(|fault| fault.reason.clone()).unwrap_or_default();
         changed(format!(

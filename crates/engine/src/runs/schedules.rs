@@ -302,7 +302,7 @@ pub(super) fn plan(
     let file = file.map_err(|error| fault(format!("cannot read the plan: {error}")))?;
     let name = path.to_string_lossy();
     let text = plans::read(file, &name).map_err(|error| fault(format!("{error:#}")))?;
-    let ceiling = plans::ceiling(state.host(), config)?;
+    let ceiling = plans::ceiling_of(state.host(), config, &state.caller().tenant)?;
     let plan = plans::check(&text, &name, &ceiling).map_err(|faults| {
         let first = faults.list().first().map(ToString::to_string).unwrap_or_default();
         fault(format!("the plan is invalid: {first}"))

@@ -3,14 +3,18 @@
 //! ```text
 //! ledger ──▶ events after `meta.applied` ──▶ rows and the new `meta.applied`, in one transaction
 //! ```
-//! **The ledger wins.** Nothing is decided by the database. It may be deleted, damaged, older than the ledger
+//! **The ledger wins.** The database decides nothing that the ledger does not. It may be deleted, damaged, older than the ledger
 //! or of another ledger: then it is rebuilt. Any process may bring it up to date, because an event and its
 //! number are applied in one transaction. The driver does it while it waits, and a list does it before it
 //! reads. If no file can be written, the tables are built in memory.
 //!
+//! The driver reads the usage of a tenant in its period from the tables, so that it need not read the events of
+//! all runs that have ended.
+//!
 //! [`sqlite`] has the tables. Their types are BIGINT, TEXT and BLOB only, so that another database can have
 //! the same tables.
 
+mod accounts;
 mod apply;
 pub(super) mod sqlite;
 

@@ -368,8 +368,11 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
         FactKind::TaskLost { of, evidence } => change(of.instance(), &|view| {
             view.reason = Some(format!("lost: {}", evidence.name()));
         }),
-        FactKind::TaskStopped { of, reason, .. } => change(of.clone(), &|view| {
-            (view.ended, view.reason) = (Some(fact.at), Some(reason.name().to_owned()));
+        FactKind::TaskStopped { of, reason, usage, used_up, .. } => change(of.clone(), &|view| {
+            let used_up = used_up.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+            view.usage = view.usage.plus(usage.unwrap_or_default());
+            (view.ended, view.reason) =
+                (Some(fact.at), Some(format!("{}{used_up}", reason.name())));
         }),
         FactKind::ApprovalAsked { of, .. } => change(of.instance(), &|view| {
             (view.attempt, view.started) = (of.attempt, Some(fact.at));

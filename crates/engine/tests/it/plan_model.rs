@@ -2,6 +2,7 @@
 
 mod budgets;
 mod failures;
+mod tenants;
 mod tools;
 
 use std::fmt::Write as _;

@@ -211,6 +211,11 @@ pub(crate) fn open_engine_with_clock(
     open_roles(&lab.home(), &lab.state(), variables, Clock::new(clock), roles).unwrap().0
 }
 
+/// Opens an engine with another clock. The processes that it starts have the real clock.
+pub(crate) fn open_engine_at(lab: &Lab, clock: fn() -> std::time::SystemTime) -> Scoped {
+    open_clock(&lab.home(), &lab.state(), &[], Clock::new(clock)).unwrap().0
+}
+
 /// Opens the state directory of another test process.
 pub(crate) fn open_state(user_home: &Path, home: &Path) -> Scoped {
     open_for(user_home, home, &[]).map(|(state, _)| state).unwrap()

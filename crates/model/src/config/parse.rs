@@ -13,7 +13,7 @@ use super::keys::{Invalid, KEYS, Value};
 use super::nearest::nearest;
 use super::{
     Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, schedules,
-    secrets, sections, tiers,
+    secrets, sections, tenants, tiers,
 };
 use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
@@ -23,7 +23,7 @@ use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The names of all sections of a `belljar.toml`.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "template",
     "permissions",
     "secret",
@@ -31,6 +31,7 @@ const SECTIONS: [&str; 12] = [
     "mcp",
     "tier",
     "schedule",
+    "tenant",
     "code",
     "tls",
     "dns",
@@ -111,6 +112,16 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                         |name, value: &Value<'_>| schedules::read(name, value, file, heading, line);
                     let schedule = source.declared("schedule", name, value, read)?;
                     config.schedules.insert(schedule.name.to_string(), schedule);
+                }
+            }
+            "tenant" => {
+                for (name, value) in source.table(section, value)? {
+                    config.tenants.extend([source.declared(
+                        "tenant",
+                        name,
+                        value,
+                        tenants::read,
+                    )?]);
                 }
             }
             "code" => {

@@ -72,8 +72,10 @@ impl Change {
                 let text = Some(evidence.name().to_owned());
                 (of.instance(), Some(of.attempt), Status::Attention.name(), text)
             }
-            FactKind::TaskStopped { of, reason, .. } => {
-                (of.clone(), None, reason.status().name(), Some(reason.name().to_owned()))
+            FactKind::TaskStopped { of, reason, used_up, .. } => {
+                let used_up = used_up.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+                let text = Some(format!("{}{used_up}", reason.name()));
+                (of.clone(), None, reason.status().name(), text)
             }
             FactKind::ApprovalAsked { of, deadline, .. } => {
                 let text = Some(format!("until {}", seconds(*deadline)));

@@ -101,12 +101,16 @@ impl Live {
         }
         live.gates.look_for_files(&GateFiles::new(state));
         for (of, settlement) in settled {
-            accounts.settle(&live.owners(tenant, &of.task), &settlement);
+            let owners = live.owners(tenant, &of.task);
+            let (of_tenant, others) = owners.split_at(1);
+            accounts.settle(others, &settlement);
+            // The database has the usage of all runs of the tenant.
+            accounts.settle(of_tenant, &settlement.returned());
         }
         Ok(live)
     }
 
-    /// Returns the accounts that pay for a task.
+    /// Returns the accounts that pay for a task. The first one is that of the tenant.
     pub(super) fn owners(&self, tenant: &TenantId, task: &TaskId) -> Vec<Owner> {
         let mut owners = vec![
             Owner::Tenant(tenant.clone()),

@@ -16,6 +16,7 @@ use super::gates::Answers;
 use super::live::Live;
 use super::rows::RowsUpdate;
 use super::schedules::Schedules;
+use super::tenant::TenantState;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::{self, LedgerHandle};
 use crate::runs::budget::{Accounts, Amounts, Limits, Owner, Refusal, Unit, settle};
@@ -30,8 +31,6 @@ use crate::runs::machine::{
 use crate::scope::Scoped;
 use crate::supervisor;
 
-/// The number of boxes at the same time in one state directory.
-const MAX_BOXES: u64 = 4;
 /// The pause before a check that could not continue is tried again, in milliseconds.
 const RETRY_MILLIS: u64 = 1_000;
 /// The maximum number of events in one append. The texts of facts are short, so that an append stays below
@@ -64,7 +63,8 @@ pub(super) struct Driver<'a> {
     since: Instant,
     listener: Option<UnixListener>,
     /// The owner of the account of the state directory.
-    tenant: Owner,
+    pub(super) tenant: Owner,
+    pub(super) budget: TenantState,
     pub(super) accounts: Accounts,
     pub(super) runs: BTreeMap<RunId, Live>,
     pub(super) hosts: Vec<Waiting>,
@@ -123,10 +123,7 @@ impl<'a> Driver<'a> {
         let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
         let reader = Reader::open_uncounted(&LedgerPaths::under(state.home()));
         let reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
-        let mut accounts = Accounts::default();
-        let boxes = Limits::default().with(Unit::Boxes, Some(MAX_BOXES));
         let tenant = Owner::Tenant(state.caller().tenant.clone());
-        accounts.open(tenant.clone(), boxes);
         let mut driver = Self {
             state,
             ledger,
@@ -137,7 +134,8 @@ impl<'a> Driver<'a> {
             since: Instant::now(),
             listener: None,
             tenant,
-            accounts,
+            budget: TenantState::default(),
+            accounts: Accounts::default(),
             runs: BTreeMap::new(),
             hosts: Vec::new(),
             retries: Vec::new(),
@@ -186,6 +184,11 @@ impl<'a> Driver<'a> {
         self.opened.after(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
+    /// Sets the time forward, never back.
+    pub(super) fn advance_to(&mut self, time: Moment) {
+        self.opened = self.opened.after(time.0.saturating_sub(self.now().0));
+    }
+
     fn listen(&mut self) -> Result<(), EngineError> {
         let bind = || -> io::Result<UnixListener> {
             let listener = supervisor::bind_socket(&self.state.store().layout().plans())?;
@@ -199,6 +202,7 @@ impl<'a> Driver<'a> {
 
     /// Decides all inputs, records the facts of all runs, and carries out the commands.
     pub(super) fn round(&mut self) -> Result<(), Stop> {
+        self.keep_budget()?;
         self.fire_slots()?;
         self.finish_updates()?;
         for (run, of) in std::mem::take(&mut self.retries) {
@@ -247,6 +251,8 @@ impl<'a> Driver<'a> {
         kind: InputKind,
     ) -> Result<(bool, bool), EngineError> {
         let (now, random) = (self.now(), self.state.new_id()?.1);
+        self.renew_budget(now);
+        let kind = self.explained(run, kind);
         let Some(live) = self.runs.get_mut(&run) else { return Ok((false, false)) };
         let facts = live.give(now, random, kind);
         let has_started =
@@ -285,10 +291,11 @@ impl<'a> Driver<'a> {
             let account = self.accounts.get(owner);
             account.and_then(|account| account.remaining(Unit::Boxes)) != Some(0)
         };
-        is_free(&self.tenant) && is_free(&Owner::Run(run))
+        self.budget.is_known() && is_free(&self.tenant) && is_free(&Owner::Run(run))
     }
 
     fn reserve_one(&mut self, run: RunId, of: Try, ready: u64) -> Result<bool, EngineError> {
+        self.renew_budget(self.now());
         let Some(live) = self.runs.get(&run) else { return Ok(false) };
         let owners = live.owners(&self.state.caller().tenant, &of.task);
         let has_box = live.has_box(&of.task);
@@ -458,6 +465,7 @@ impl<'a> Driver<'a> {
         for run in asked.kind(ErrorKind::Broken)? {
             self.read_requests(run)?;
         }
+        self.look_for_budget()?;
         self.look_for_leases()?;
         self.look_for_schedules()
     }
@@ -476,8 +484,7 @@ impl<'a> Driver<'a> {
     /// Continues a run: adopts its hosts, and reports the attempts whose hosts have ended.
     fn resume(&mut self, live: Live) -> Result<(), EngineError> {
         let run = live.run;
-        let ahead = live.last_fact.0.saturating_sub(self.now().0);
-        self.opened = self.opened.after(ahead);
+        self.advance_to(live.last_fact);
         let running: Vec<(Try, Option<RunId>)> =
             live.progress.running().map(|(of, _)| (of.clone(), live.box_of(&of))).collect();
         let commands = live.progress.resume(self.now());
@@ -565,7 +572,7 @@ impl<'a> Driver<'a> {
         let next = wakes.chain(stub).chain(retry).min();
         let next = next.map(|next| Duration::from_millis(next.0.saturating_sub(now.0)));
         let slot = self.schedules.timeout(self.state, &self.runs);
-        let others = self.rows.timeout().into_iter().chain(slot);
+        let others = self.rows.timeout().into_iter().chain(slot).chain(self.budget.timeout());
         Timespec::try_from(next.into_iter().chain(others).min()?).ok()
     }
 }

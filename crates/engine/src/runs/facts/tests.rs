@@ -34,6 +34,13 @@ fn usage() -> impl Strategy<Value = Option<Amounts>> {
     proptest::option::of(limits().prop_map(|limits| limits.amounts()))
 }
 
+fn used_up() -> impl Strategy<Value = Option<Box<UsedUp>>> {
+    let parts = (".{0,20}", one_of(&Unit::ALL), any::<u64>(), proptest::option::of(any::<u64>()));
+    proptest::option::of(parts.prop_map(|(budget, unit, cap, renews)| {
+        Box::new(UsedUp { budget, unit, cap, renews: renews.map(Moment) })
+    }))
+}
+
 fn outputs() -> impl Strategy<Value = Output> {
     let labels = proptest::collection::btree_set("[a-z]{1,9}", 0..4);
     let selections = proptest::collection::vec(any::<u16>(), 0..9);
@@ -96,8 +103,12 @@ fn kinds() -> impl Strategy<Value = FactKind> {
             .prop_map(|(of, tier, due, jitter)| FactKind::TaskRetrying { of, tier, due, jitter }),
         (tries(), one_of(Evidence::ALL))
             .prop_map(|(of, evidence)| FactKind::TaskLost { of, evidence }),
-        (refs(), one_of(StopReason::ALL), usage())
-            .prop_map(|(of, reason, usage)| FactKind::TaskStopped { of, reason, usage }),
+        (refs(), one_of(StopReason::ALL), usage(), used_up(), any::<Vec<u32>>()).prop_map(
+            |(of, reason, usage, used_up, boxes)| {
+                let boxes = boxes.into_iter().map(|number| RunId::new(7, number)).collect();
+                FactKind::TaskStopped { of, reason, usage, used_up, boxes }
+            }
+        ),
         (tries(), digests(), moment()).prop_map(|(of, digest, deadline)| FactKind::ApprovalAsked {
             of,
             digest,
@@ -252,8 +263,30 @@ fn kinds_and_fields_of_facts_are_unchanged() {
         "task.lost at=9 attempt=2 evidence=may_have_effect task=fix[1]",
     );
     check(
-        FactKind::TaskStopped { of: of().instance(), reason: StopReason::InputFailed, usage: None },
+        FactKind::TaskStopped {
+            of: of().instance(),
+            reason: StopReason::InputFailed,
+            usage: None,
+            used_up: None,
+            boxes: Vec::new(),
+        },
         "task.stopped at=9 reason=input_failed state=stopped task=fix[1]",
+    );
+    let used_up = UsedUp {
+        budget: "tenant local".into(),
+        unit: Unit::Money,
+        cap: 7,
+        renews: Some(Moment(8)),
+    };
+    check(
+        FactKind::TaskStopped {
+            of: of().instance(),
+            reason: StopReason::Budget,
+            usage: None,
+            used_up: Some(Box::new(used_up)),
+            boxes: vec![RunId::new(0, 1)],
+        },
+        "task.stopped at=9 box_runs=[0000000000000001] budget=tenant local cap=7 reason=budget renews=8 state=stopped task=fix[1] unit=money",
     );
     check(
         FactKind::ApprovalAsked { of: of(), digest, deadline: Moment(99) },

@@ -8,7 +8,7 @@ use super::types::{
     Command, Ended, Fact, FactKind, FailReason, Output, Settled, Status, StopReason, TaskRef, Try,
     Verdict,
 };
-use crate::runs::budget::{Amounts, Limits, Settlement, Unit, settle};
+use crate::runs::budget::{Amounts, Limits, Settlement, settle};
 use crate::runs::gate::inputs_digest;
 use crate::runs::graph::{Items, Link, TaskIx};
 
@@ -49,7 +49,7 @@ impl RunState {
                 }
             }
             FactKind::TaskLost { of, .. } => self.lost(of, commands),
-            FactKind::TaskStopped { of, reason, usage } => {
+            FactKind::TaskStopped { of, reason, usage, .. } => {
                 self.stopped(of, *reason, *usage, commands);
             }
             FactKind::ApprovalAsked { of, digest, deadline } => {
@@ -308,10 +308,7 @@ impl RunState {
         let of = self.current(ix);
         if let Some(lease) = &mut self.at_mut(ix).lease {
             let parts = settle(lease, usage.as_ref());
-            for unit in Unit::ALL {
-                let rest = lease.get(unit).map(|_| parts.released.get(unit));
-                **lease = lease.with(unit, rest);
-            }
+            **lease = parts.rest(lease);
             let kept = Settlement { released: Amounts::default(), ..parts };
             commands.push(Command::Settle(of, kept));
         }

@@ -106,12 +106,17 @@ fn leased(
     if !is_due && instance.state != State::Ready {
         return None;
     }
-    let stopped = |reason| FactKind::TaskStopped { of: of.instance(), reason, usage: None };
     if instance.cancelling {
-        return Some(stopped(StopReason::Cancelled));
+        return Some(stopped(of.instance(), StopReason::Cancelled));
     }
     match lease {
-        Err(_) => Some(stopped(StopReason::Budget)),
+        Err(spent) => Some(FactKind::TaskStopped {
+            of: of.instance(),
+            reason: StopReason::Budget,
+            usage: None,
+            used_up: Some(Box::new(spent.into())),
+            boxes: Vec::new(),
+        }),
         // A driver that was replaced must not start anything.
         Ok(grant) if grant.epoch < state.epoch => None,
         Ok(Grant { lease, box_run, epoch }) => Some(FactKind::TaskStarted {
@@ -132,7 +137,7 @@ fn running(state: &RunState, of: &Try) -> Option<InstanceIx> {
 fn ended(state: &RunState, of: &Try, end: &End, usage: Option<Amounts>) -> Option<FactKind> {
     let ix = running(state, of)?;
     if state.at(ix).cancelling {
-        return Some(killed(of, usage));
+        return Some(killed(of, usage, &[]));
     }
     let end = match end {
         End::Done(output) => Ended::Done(labelled(state, ix, output)),
@@ -142,8 +147,19 @@ fn ended(state: &RunState, of: &Try, end: &End, usage: Option<Amounts>) -> Optio
 }
 
 /// The fact about an attempt that ended after a cancellation; its result does not count any more.
-fn killed(of: &Try, usage: Option<Amounts>) -> FactKind {
-    FactKind::TaskStopped { of: of.instance(), reason: StopReason::Cancelled, usage }
+fn killed(of: &Try, usage: Option<Amounts>, boxes: &[RunId]) -> FactKind {
+    FactKind::TaskStopped {
+        of: of.instance(),
+        reason: StopReason::Cancelled,
+        usage,
+        used_up: None,
+        boxes: boxes.to_vec(),
+    }
+}
+
+/// The fact about a task that ends without an attempt.
+fn stopped(of: TaskRef, reason: StopReason) -> FactKind {
+    FactKind::TaskStopped { of, reason, usage: None, used_up: None, boxes: Vec::new() }
 }
 
 fn lost(state: &RunState, of: &Try, evidence: Evidence) -> Option<FactKind> {
@@ -159,7 +175,7 @@ fn lost(state: &RunState, of: &Try, evidence: Evidence) -> Option<FactKind> {
     let instance = state.at(ix);
     let is_judging = matches!(instance.state, State::Judging(_));
     if instance.cancelling && (is_judging || instance.state == State::Running) {
-        return Some(killed(of, None));
+        return Some(killed(of, None, &[]));
     }
     // Checks that are lost are started again; they cannot have an effect.
     running(state, of)?;
@@ -191,7 +207,7 @@ fn judged(
         return None;
     }
     if instance.cancelling {
-        return Some(killed(of, usage));
+        return Some(killed(of, usage, boxes));
     }
     let verdict = match verdict {
         Verdict::Passed => Verdict::Passed,
@@ -275,7 +291,6 @@ fn due(state: &RunState, now: Moment, random: u32) -> Vec<FactKind> {
 }
 
 fn consequence(state: &RunState, pending: Pending, now: Moment, random: u32) -> Option<FactKind> {
-    let stopped = |of, reason| FactKind::TaskStopped { of, reason, usage: None };
     match pending {
         Pending::Stop(ix) => {
             let Resolution::Stop(reason) = state.resolve(ix) else { return None };

@@ -9,7 +9,7 @@ use belljar_model::RunId;
 use belljar_model::caller::Principal;
 use belljar_model::plan::{Label, TaskId};
 
-use crate::runs::budget::{Amounts, Limits, Settlement, Spent};
+use crate::runs::budget::{Amounts, Limits, Settlement, Spent, UsedUp};
 use crate::runs::gate::Sender;
 use crate::runs::graph::Selections;
 
@@ -440,6 +440,10 @@ pub enum FactKind {
         of: TaskRef,
         reason: StopReason,
         usage: Option<Amounts>,
+        /// The budget that is used up, if this is the reason.
+        used_up: Option<Box<UsedUp>>,
+        /// The runs of the boxes of checks, if the attempt was cancelled during its checks.
+        boxes: Vec<RunId>,
     },
     ApprovalAsked {
         of: Try,

@@ -9,13 +9,15 @@ use belljar_ledger::{Event, Query, Reader, Row, RunCreated};
 use belljar_model::Purpose;
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 
+use super::accounts::TenantRows;
 use super::sqlite::{RUN_COLUMNS, StoredRun, invalid_value, number, position};
 use super::{RunStatus, StoreError};
 use crate::record::reading::read;
-use crate::runs::budget::{Amounts, Limits, Settlement, Unit, settle};
+use crate::runs::budget::period::{Booking, Held, book, booked_instance};
+use crate::runs::budget::{Limits, Unit};
 use crate::runs::facts;
 use crate::runs::machine::{
-    Ended, Fact, FactKind, Output, RefusedBecause, Settled, Status, TaskRef, Try, Verdict,
+    Ended, Fact, FactKind, Moment, Output, RefusedBecause, Settled, Status, TaskRef, Verdict,
 };
 
 /// The number of rows of the ledger's index in memory at once.
@@ -62,7 +64,7 @@ pub(super) fn apply(
     applied: &mut Applied,
     until: u64,
 ) -> Result<(), StoreError> {
-    let mut rows = Rows { transaction, runs: HashMap::new() };
+    let mut rows = Rows { transaction, runs: HashMap::new(), tenant: TenantRows::default() };
     while applied.next < until {
         let query = Query {
             after: applied.next.checked_sub(1),
@@ -96,6 +98,7 @@ struct Rows<'t> {
     transaction: &'t Transaction<'t>,
     /// The runs with events in this transaction; `None` for runs that are not of plans.
     runs: HashMap<String, Option<StoredRun>>,
+    tenant: TenantRows,
 }
 
 /// The columns of a task that a fact sets. Those that are `None` stay as they are, except `due`.
@@ -106,7 +109,6 @@ struct TaskChange<'a> {
     tier: Option<u32>,
     box_run: Option<String>,
     due: Option<u64>,
-    lease: Option<String>,
     output: Option<&'a Output>,
     reason: Option<String>,
 }
@@ -176,6 +178,15 @@ impl Rows<'_> {
     }
 
     fn fact(&mut self, run: &str, fact: &Fact) -> rusqlite::Result<()> {
+        let held = self.book(run, fact)?;
+        self.change(run, fact)?;
+        match held {
+            Some((of, held)) => self.hold(run, &of, &held),
+            None => Ok(()),
+        }
+    }
+
+    fn change(&mut self, run: &str, fact: &Fact) -> rusqlite::Result<()> {
         let at = fact.at.0;
         match &fact.kind {
             FactKind::PlanAccepted { plan, .. } => {
@@ -192,27 +203,20 @@ impl Rows<'_> {
                 Ok(())
             }
             FactKind::DriverOpened { .. } | FactKind::PlanCancelling { .. } => Ok(()),
-            FactKind::TaskStarted { of, box_run, tier, lease, .. } => {
-                self.reserve(run, of, lease)?;
+            FactKind::TaskStarted { of, box_run, tier, .. } => {
                 let change = TaskChange {
                     state: Some(Status::Running),
                     attempt: Some(of.attempt),
                     tier: Some(*tier),
                     box_run: box_run.map(|run| run.to_string()),
-                    lease: Some(lease_text(lease)),
                     ..TaskChange::default()
                 };
                 self.task(run, &of.instance(), &change)
             }
-            FactKind::BudgetLeased { of, more } => {
-                self.reserve(run, of, more)?;
-                let lease = self.lease(run, &of.instance())?.unwrap_or_default().plus(more);
-                let change =
-                    TaskChange { lease: Some(lease_text(&lease)), ..TaskChange::default() };
-                self.task(run, &of.instance(), &change)
+            FactKind::BudgetLeased { of, .. } => {
+                self.task(run, &of.instance(), &TaskChange::default())
             }
-            FactKind::TaskEnded { of, end, usage } => {
-                self.settle(run, &of.instance(), usage.as_ref())?;
+            FactKind::TaskEnded { of, end, .. } => {
                 let (state, output, reason) = match end {
                     Ended::Done(output) => (Status::Done, Some(output), None),
                     Ended::Failed { reason, .. } => (Status::Failed, None, Some(reason.name())),
@@ -220,8 +224,7 @@ impl Rows<'_> {
                 };
                 self.end(run, &of.instance(), state, output, reason)
             }
-            FactKind::TaskJudged { of, verdict, usage, .. } => {
-                self.spend(run, &of.instance(), usage.as_ref())?;
+            FactKind::TaskJudged { of, verdict, .. } => {
                 let (state, reason) = match verdict {
                     Verdict::Passed => (Status::Done, None),
                     Verdict::Rejected { .. } => (Status::Failed, Some("rejected")),
@@ -238,12 +241,10 @@ impl Rows<'_> {
                 self.task(run, &of.instance(), &change)
             }
             FactKind::TaskLost { of, evidence } => {
-                self.settle(run, &of.instance(), None)?;
                 let reason = Some(evidence.name());
                 self.end(run, &of.instance(), Status::Attention, None, reason)
             }
-            FactKind::TaskStopped { of, reason, usage } => {
-                self.settle(run, of, usage.as_ref())?;
+            FactKind::TaskStopped { of, reason, .. } => {
                 self.end(run, of, reason.status(), None, Some(reason.name()))
             }
             FactKind::ApprovalAsked { of, digest, deadline } => {
@@ -303,17 +304,17 @@ impl Rows<'_> {
     }
 
     fn task(&self, run: &str, of: &TaskRef, change: &TaskChange<'_>) -> rusqlite::Result<()> {
-        let TaskChange { state, attempt, tier, box_run, due, lease, output, reason } = change;
+        let TaskChange { state, attempt, tier, box_run, due, output, reason } = change;
         let labels = output.map(|output| {
             let labels: Vec<String> = output.labels.iter().map(ToString::to_string).collect();
             labels.join(" ")
         });
         let sql = "INSERT INTO task VALUES (?1, ?2, ?3, coalesce(?4, 'waiting'), coalesce(?5, 0),
-                coalesce(?6, 0), ?7, ?8, ?9, ?10, ?11, ?12)
+                coalesce(?6, 0), ?7, ?8, NULL, ?9, ?10, ?11)
             ON CONFLICT (run, task, item) DO UPDATE SET state = coalesce(?4, state),
                 attempt = coalesce(?5, attempt), tier = coalesce(?6, tier), box = coalesce(?7, box),
-                due = ?8, lease = coalesce(?9, lease), labels = coalesce(?10, labels),
-                output = coalesce(?11, output), reason = ?12";
+                due = ?8, labels = coalesce(?9, labels), output = coalesce(?10, output),
+                reason = ?11";
         self.transaction.prepare_cached(sql)?.execute((
             run,
             of.task.as_str(),
@@ -323,7 +324,6 @@ impl Rows<'_> {
             tier,
             box_run,
             due.map(number),
-            lease,
             labels,
             output.map(|output| output.digest.as_bytes()),
             reason,
@@ -331,61 +331,69 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Returns the lease of the last attempt of a task; `None` if it has no row.
-    fn lease(&self, run: &str, of: &TaskRef) -> rusqlite::Result<Option<Limits>> {
+    /// Changes the accounts. Returns what the attempt holds after the fact.
+    fn book(&mut self, run: &str, fact: &Fact) -> rusqlite::Result<Option<(TaskRef, Held)>> {
+        let Some(of) = booked_instance(&fact.kind) else { return Ok(None) };
+        // A new attempt starts after the earlier one was settled.
+        let held = match matches!(fact.kind, FactKind::TaskStarted { .. }) {
+            true => Held::Nothing,
+            false => self.held(run, &of)?,
+        };
+        let booking = book(&fact.kind, &held);
+        self.change_accounts(run, of.task.as_str(), &booking, fact.at)?;
+        Ok((booking.held != held).then_some((of, booking.held)))
+    }
+
+    /// Returns what the last attempt of a task holds.
+    fn held(&self, run: &str, of: &TaskRef) -> rusqlite::Result<Held> {
         let sql = "SELECT lease FROM task WHERE run = ?1 AND task = ?2 AND item = ?3";
         let key = (run, of.task.as_str(), of.item.map_or(-1, i64::from));
         let mut statement = self.transaction.prepare_cached(sql)?;
         let text: Option<Option<String>> = statement.query_row(key, |row| row.get(0)).optional()?;
-        text.flatten().map(|text| parse_lease(&text).ok_or(invalid_value(0))).transpose()
+        let Some(text) = text.flatten() else { return Ok(Held::Nothing) };
+        let (limits, held): (_, fn(Limits) -> Held) = match text.strip_prefix(REST) {
+            Some(limits) => (limits, Held::Rest),
+            None => (text.as_str(), Held::Lease),
+        };
+        parse_lease(limits).map(held).ok_or(invalid_value(0))
     }
 
-    fn reserve(&self, run: &str, of: &Try, lease: &Limits) -> rusqlite::Result<()> {
-        self.change_accounts(run, of.task.as_str(), lease.amounts(), Settlement::default())
-    }
-
-    /// Settles the lease of the last attempt. Without a usage, all of it is spent.
-    fn settle(&self, run: &str, of: &TaskRef, usage: Option<&Amounts>) -> rusqlite::Result<()> {
-        let Some(lease) = self.lease(run, of)? else { return self.spend(run, of, usage) };
-        let sql = "UPDATE task SET lease = NULL WHERE run = ?1 AND task = ?2 AND item = ?3";
-        let key = (run, of.task.as_str(), of.item.map_or(-1, i64::from));
-        self.transaction.prepare_cached(sql)?.execute(key)?;
-        let settlement = settle(&lease, usage);
-        self.change_accounts(run, of.task.as_str(), Amounts::default(), settlement)
-    }
-
-    /// Counts a usage without a lease.
-    fn spend(&self, run: &str, of: &TaskRef, usage: Option<&Amounts>) -> rusqlite::Result<()> {
-        let over = usage.copied().unwrap_or_default().with(Unit::Boxes, 0);
-        let settlement = Settlement { over, ..Settlement::default() };
-        self.change_accounts(run, of.task.as_str(), Amounts::default(), settlement)
+    fn hold(&self, run: &str, of: &TaskRef, held: &Held) -> rusqlite::Result<()> {
+        let text = match held {
+            Held::Nothing => None,
+            Held::Lease(lease) => Some(lease_text(lease)),
+            Held::Rest(rest) => Some(format!("{REST}{}", lease_text(rest))),
+        };
+        let sql = "UPDATE task SET lease = ?4 WHERE run = ?1 AND task = ?2 AND item = ?3";
+        let key = (run, of.task.as_str(), of.item.map_or(-1, i64::from), text);
+        self.transaction.prepare_cached(sql)?.execute(key).map(drop)
     }
 
     fn change_accounts(
-        &self,
+        &mut self,
         run: &str,
         task: &str,
-        reserved: Amounts,
-        Settlement { spent, released, over }: Settlement,
+        booking: &Booking,
+        at: Moment,
     ) -> rusqlite::Result<()> {
-        let returned = spent.plus(released);
-        let used = spent.plus(over);
-        if reserved.is_zero() && returned.is_zero() && used.is_zero() {
+        let Booking { reserved, returned, used, held: _ } = booking;
+        if reserved.is_zero() && returned.is_zero() && used.all().is_zero() {
             return Ok(());
         }
-        let owners = ["tenant".to_owned(), run_owner(run), format!("task {run}/{task}")];
-        let sql = "INSERT INTO account VALUES (?1, ?2, max(0, ?3), ?4)
+        self.tenant.add(self.transaction, booking, at)?;
+        let owners = [run_owner(run), format!("task {run}/{task}")];
+        let sql = "INSERT INTO account VALUES (?1, ?2, max(0, ?3), ?4, ?5, NULL)
             ON CONFLICT (owner, unit) DO UPDATE SET
-            reserved = max(0, reserved + ?3), spent = spent + ?4";
+            reserved = max(0, reserved + ?3), spent = spent + ?4, over = over + ?5";
         let mut statement = self.transaction.prepare_cached(sql)?;
         for unit in Unit::ALL {
             let change = number(reserved.get(unit)).saturating_sub(number(returned.get(unit)));
-            let used = number(used.get(unit));
-            if change == 0 && used == 0 {
+            let (spent, over) = (number(used.spent.get(unit)), number(used.over.get(unit)));
+            if (change, spent, over) == (0, 0, 0) {
                 continue;
             }
             for owner in &owners {
-                statement.execute((owner, unit.name(), change, used))?;
+                statement.execute((owner, unit.name(), change, spent, over))?;
             }
         }
         Ok(())
@@ -426,7 +434,7 @@ impl Rows<'_> {
                 stored.sum(),
             ))?;
         }
-        Ok(())
+        self.tenant.finish(self.transaction)
     }
 }
 
@@ -454,6 +462,9 @@ fn is_relevant(kind: &str) -> bool {
         || matches!(family, "plan" | "task" | "approval" | "attention" | "budget")
 }
 
+/// The start of the column `lease` if it has the rest of a lease.
+const REST: &str = "rest ";
+
 fn lease_text(lease: &Limits) -> String {
     let text = |unit: Unit| Some(format!("{}={}", unit.name(), lease.get(unit)?));
     Unit::ALL.into_iter().filter_map(text).collect::<Vec<_>>().join(" ")
@@ -462,7 +473,7 @@ fn lease_text(lease: &Limits) -> String {
 fn parse_lease(text: &str) -> Option<Limits> {
     text.split_whitespace().try_fold(Limits::default(), |limits, part| {
         let (name, amount) = part.split_once('=')?;
-        let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name)?;
+        let unit = Unit::named(name)?;
         Some(limits.with(unit, Some(amount.parse().ok()?)))
     })
 }

@@ -4,6 +4,7 @@
 //! hold a lock, so that no process combines files of two databases.
 
 mod slots;
+mod tenants;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -27,7 +28,7 @@ use crate::store::layout::Layout;
 use crate::store::lock::{self, LockGuard, Rank};
 
 /// The version of the tables, raised with every change; a database of another version is rebuilt.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// The maximum time that a caller waits for other processes.
 const BUSY: Duration = Duration::from_secs(5);
@@ -35,7 +36,8 @@ const BUSY: Duration = Duration::from_secs(5);
 /// The suffixes of the files that SQLite creates beside the database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// `item` is -1 for a task without instances. `sum` is a checksum of the other columns.
+/// `item` is -1 for a task without instances. `sum` is a checksum of the other columns; only the accounts of
+/// the tenant have one.
 const TABLES: &str = "
 CREATE TABLE meta (
     id BIGINT PRIMARY KEY,
@@ -87,6 +89,8 @@ CREATE TABLE account (
     unit TEXT NOT NULL,
     reserved BIGINT NOT NULL,
     spent BIGINT NOT NULL,
+    over BIGINT NOT NULL,
+    sum BIGINT,
     PRIMARY KEY (owner, unit)
 );
 CREATE TABLE gate (
@@ -315,14 +319,13 @@ impl RunDb {
     /// Adds the usage to a row.
     fn complete(&self, stored: StoredRun) -> Result<RunRow, StoreError> {
         let invalid = || StoreError::Damaged(None);
-        let sql = "SELECT unit, spent FROM account WHERE owner = ?1";
+        let sql = "SELECT unit, spent + over FROM account WHERE owner = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut accounts = statement.query([apply::run_owner(&stored.run)])?;
         let mut spent = Amounts::default();
         while let Some(row) = accounts.next()? {
             let name: String = row.get(0)?;
-            let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name);
-            spent = spent.with(unit.ok_or_else(invalid)?, position(row, 1)?);
+            spent = spent.with(Unit::named(&name).ok_or_else(invalid)?, position(row, 1)?);
         }
         Ok(RunRow {
             run: stored.run.parse().map_err(|_| invalid())?,

@@ -11,6 +11,7 @@ use belljar_ledger::{
 };
 use belljar_model::RunId;
 use belljar_model::caller::TenantId;
+use belljar_model::tenant::Period;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -520,6 +521,103 @@ fn h12_changed_row_is_detected_by_its_checksum_and_the_database_is_rebuilt() {
     assert!(!home.path().exists(), "the damaged file is removed");
     let rebuilt = page(&home.current(), &RunsQuery::default());
     assert_eq!(rebuilt.rows[1].status, RunStatus::Ended(Outcome::Failed), "{rebuilt:?}");
+}
+
+/// The tokens that a tenant used in the period of a time.
+fn tokens(database: &RunDb, period: Period, at: u64) -> (u64, u64) {
+    let found = database.tenant(period, Moment(at)).unwrap();
+    (found.used.spent.get(Unit::Tokens), found.used.over.get(Unit::Tokens))
+}
+
+/// Records an attempt with a lease of 10 tokens that uses some tokens, at a time.
+fn use_tokens(home: &Home, run: RunId, attempt: u32, at: u64, tokens: u64) {
+    let lease = Limits::default().with(Unit::Tokens, Some(10));
+    let FactKind::TaskStarted { of, box_run, epoch, tier, inputs, .. } = started("a", attempt, 1)
+    else {
+        unreachable!()
+    };
+    let usage = Some(Amounts::default().with(Unit::Tokens, tokens));
+    let end = Ended::Failed { reason: FailReason::Exit, text: String::new() };
+    let kinds = [
+        FactKind::TaskStarted { of: of.clone(), box_run, epoch, tier, lease, inputs },
+        FactKind::TaskEnded { of, end, usage },
+    ];
+    let draft = |kind| {
+        Draft::new(facts::event(&Fact { at: Moment(at), kind })).of_run(run).by(Actor::Driver)
+    };
+    home.ledger.record_all(kinds.map(draft).to_vec()).map(drop).unwrap();
+}
+
+#[test]
+fn usage_of_the_tenant_counts_in_its_day_and_month_and_never_before_the_newest_day() {
+    const DAY: u64 = 86_400_000;
+    let home = Home::new();
+    let (one, two) = (home.submit(1, "one"), home.submit(2, "two"));
+    use_tokens(&home, one, 1, 30 * DAY, 3); // 31 January 1970
+    use_tokens(&home, two, 1, 31 * DAY - 1, 12);
+    home.record(one, vec![end(Outcome::Failed)]);
+    let database = home.current();
+    assert_eq!(tokens(&database, Period::Day, 30 * DAY), (13, 2), "an ended run counts too");
+    use_tokens(&home, two, 2, 31 * DAY, 5); // 1 February
+    use_tokens(&home, two, 3, 29 * DAY, 1); // the clock was set back by two days
+    let database = home.current();
+    for time in [0, 31 * DAY] {
+        assert_eq!(tokens(&database, Period::Day, time), (6, 0));
+        assert_eq!(tokens(&database, Period::Month, time), (6, 0));
+        assert_eq!(tokens(&database, Period::Total, time), (19, 2));
+    }
+    assert_eq!(tokens(&database, Period::Day, 32 * DAY), (0, 0), "a new day");
+    assert_eq!(tokens(&database, Period::Month, 32 * DAY), (6, 0));
+    assert_eq!(database.tenant(Period::Day, Moment(0)).unwrap().reserved, Amounts::NONE);
+    let expected = dump(&home);
+    drop(database);
+    fs::remove_file(home.path()).unwrap();
+    drop(home.current());
+    assert_eq!(dump(&home), expected, "a rebuild gives the same accounts");
+}
+
+#[test]
+fn usage_of_checks_and_of_attempts_without_a_report_counts_like_in_the_driver() {
+    let home = Home::new();
+    let run = home.submit(1, "one");
+    let usage = |tokens| Some(Amounts::default().with(Unit::Seconds, tokens));
+    let seconds = |home: &Home| {
+        let found = home.current().tenant(Period::Total, Moment(0)).unwrap();
+        (found.used.spent.get(Unit::Seconds), found.used.over.get(Unit::Seconds))
+    };
+    home.record(run, vec![started("a", 1, 60), ended("a", 1, 10)]);
+    let verdict = crate::runs::machine::Verdict::Passed;
+    home.record(
+        run,
+        vec![FactKind::TaskJudged { of: of("a", 1), verdict, usage: usage(55), boxes: Vec::new() }],
+    );
+    assert_eq!(seconds(&home), (60, 5), "the checks use the rest of the lease and 5 seconds more");
+    // The checks of a cancelled attempt without a usage count as the whole rest of its lease.
+    home.record(run, vec![started("b", 1, 60), ended("b", 1, 10)]);
+    let cancelled = |usage| FactKind::TaskStopped {
+        of: of("b", 1).instance(),
+        reason: crate::runs::machine::StopReason::Cancelled,
+        usage,
+        used_up: None,
+        boxes: Vec::new(),
+    };
+    home.record(run, vec![cancelled(None)]);
+    assert_eq!(seconds(&home), (120, 5));
+    assert_eq!(home.current().tenant(Period::Total, Moment(0)).unwrap().reserved, Amounts::NONE);
+}
+
+#[test]
+fn h12_changed_account_of_the_tenant_is_detected_and_the_database_is_rebuilt() {
+    let home = Home::new();
+    history(&home);
+    let database = home.current();
+    let expected = database.tenant(Period::Total, Moment(0)).unwrap();
+    assert!(!expected.used.all().is_zero(), "control: {expected:?}");
+    let forge = "UPDATE account SET spent = 0 WHERE owner = 'tenant' AND unit = 'seconds'";
+    assert_eq!(Connection::open(home.path()).unwrap().execute(forge, []).unwrap(), 1);
+    let error = database.tenant(Period::Total, Moment(0)).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged(_)), "{error:?}");
+    assert_eq!(home.current().tenant(Period::Total, Moment(0)).unwrap(), expected);
 }
 
 /// Copies a directory.

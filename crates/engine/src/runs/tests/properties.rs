@@ -15,7 +15,7 @@ use crate::runs::machine::{
     Ended, Fact, FactKind, Output, Phase, RunState, Settled, Status, TaskRef, Verdict,
 };
 
-/// Nine properties with 1,152 seeds each, 10,368 together, if `PROPTEST_CASES` is not set.
+/// Ten properties with 1,152 seeds each, 11,520 together, if `PROPTEST_CASES` is not set.
 fn seeds(per_256: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
@@ -187,6 +187,15 @@ proptest! {
     }
 
     #[test]
+    fn p5_reserved_and_spent_of_a_tenant_stay_below_the_cap_of_each_day_and_follow_from_the_facts(
+        seed in any::<u64>(), size in 1_u64..7,
+    ) {
+        let trace = simulate(Scenario { tenant: true, ..all(seed, size) });
+        prop_assert_eq!(violations(&trace, "P5"), Vec::<String>::new());
+        prop_assert_eq!(violations(&trace, "P9"), Vec::<String>::new());
+    }
+
+    #[test]
     fn p6_approval_needs_the_asked_digest_counts_once_and_comes_from_a_person(
         seed in any::<u64>(), size in 1_u64..7,
     ) {
@@ -294,11 +303,26 @@ fn simulation_crashes_repeats_asks_stops_and_needs_attention() {
         if trace.state.outcome() == Some(crate::runs::machine::Outcome::OverBudget) {
             count("over budget");
         }
+        let trace = simulate(Scenario { tenant: true, limited: false, ..all(seed, 6) });
+        if trace.renewals > 0 {
+            count("new period");
+        }
+        let of_tenant = |fact: &&Fact| {
+            let FactKind::TaskStopped { used_up: Some(used_up), .. } = &fact.kind else {
+                return false;
+            };
+            used_up.budget == "tenant local"
+        };
+        if trace.facts.iter().any(|fact| of_tenant(&fact)) {
+            count("tenant over budget");
+        }
     }
     for name in [
         "crash",
         "duplicate with rerun",
         "over budget",
+        "new period",
+        "tenant over budget",
         "started",
         "done",
         "failed",

@@ -386,7 +386,7 @@ fn missing_input_of_a_ready_task_needs_attention_and_a_rerun_makes_it_ready_agai
 #[test]
 fn run_without_a_budget_left_is_over_budget() {
     let mut lab = Lab::new(vec![task("a"), needs("b", &["a"])]);
-    let spent = Spent { owner: Owner::Run(RUN), unit: Unit::Tokens };
+    let spent = Spent { owner: Owner::Run(RUN), unit: Unit::Tokens, cap: 5, renews: None };
     lab.give(InputKind::Lease(attempt("a", 1), Err(spent)));
     assert_eq!((lab.status("a"), lab.status("b")), ("stopped", "stopped"));
     assert_eq!(lab.state.outcome(), Some(Outcome::OverBudget));

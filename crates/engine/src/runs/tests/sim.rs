@@ -10,9 +10,11 @@ use belljar_ledger::{Digest, Event};
 use belljar_model::RunId;
 use belljar_model::caller::{Principal, TenantId};
 use belljar_model::plan::{Plan, TaskId};
+use belljar_model::tenant::Period;
 use serde_json::{Value as Json, json};
 
 use super::plans::{Behaviour, Decision, Random, behaviour, decision, fixed, output_of};
+use crate::runs::budget::period::{Day, Held, Used, book, booked_instance};
 use crate::runs::budget::{Accounts, Amounts, Limits, Owner, Refusal, Unit};
 use crate::runs::facts;
 use crate::runs::gate::Sender;
@@ -38,6 +40,8 @@ pub(super) struct Scenario {
     pub(super) cancels: bool,
     /// Whether a person settles lost attempts.
     pub(super) settles: bool,
+    /// Whether the tenant has a budget for each day, of which earlier runs used a part. Midnight is soon.
+    pub(super) tenant: bool,
 }
 
 /// The end of a simulation and everything that happened.
@@ -50,6 +54,8 @@ pub(super) struct Trace {
     /// The number of effects of each instance and counted attempt.
     pub(super) effects: BTreeMap<(TaskRef, u64), u64>,
     pub(super) crashes: u64,
+    /// The number of periods of the tenant that began during the run.
+    pub(super) renewals: u64,
     /// Violations of properties that only the simulation sees, each with the name of the property.
     pub(super) violations: Vec<(&'static str, String)>,
 }
@@ -95,6 +101,7 @@ struct World {
     steps: u64,
     crashes: u64,
     epoch: u64,
+    renewals: u64,
     violations: Vec<(&'static str, String)>,
     /// The final states that were durable, for P4.
     finals: Finals,
@@ -148,7 +155,7 @@ pub(super) fn simulate_plan(mut plan: Plan, scenario: Scenario) -> Trace {
         plan,
         scenario,
         random: fixed(scenario.seed, &[5, scenario.crash_at.unwrap_or(0)]),
-        clock: Moment(1_000_000),
+        clock: Moment(if scenario.tenant { DAY - 10_000 } else { 1_000_000 }),
         ledger: Vec::new(),
         hosts: BTreeMap::new(),
         started: BTreeSet::new(),
@@ -156,6 +163,7 @@ pub(super) fn simulate_plan(mut plan: Plan, scenario: Scenario) -> Trace {
         steps: 0,
         crashes: 0,
         epoch: 0,
+        renewals: 0,
         violations: Vec::new(),
         finals: BTreeMap::new(),
     };
@@ -174,6 +182,7 @@ pub(super) fn simulate_plan(mut plan: Plan, scenario: Scenario) -> Trace {
                     steps: world.steps,
                     effects: world.effects,
                     crashes: world.crashes,
+                    renewals: world.renewals,
                     violations: world.violations,
                 };
             }
@@ -182,8 +191,15 @@ pub(super) fn simulate_plan(mut plan: Plan, scenario: Scenario) -> Trace {
     }
 }
 
+/// The milliseconds of a day.
+const DAY: u64 = 86_400_000;
+
+fn tenant() -> Owner {
+    Owner::Tenant(TenantId::local())
+}
+
 fn chain(task: &TaskId) -> [Owner; 3] {
-    [Owner::Tenant(TenantId::local()), Owner::Run(RUN), Owner::Task(RUN, task.clone())]
+    [tenant(), Owner::Run(RUN), Owner::Task(RUN, task.clone())]
 }
 
 /// Sends a fact through the form that it has in the ledger.
@@ -213,6 +229,10 @@ impl World {
         let count = self.random.below(driver.unsynced.len() as u64 + 1);
         self.ledger.extend(driver.unsynced.into_iter().take(usize::try_from(count).unwrap()));
         self.clock = self.clock.after(self.random.below(1000));
+        if self.scenario.tenant && self.random.chance(30) {
+            // The clock is set back before the next driver starts.
+            self.clock = Moment(self.clock.0.saturating_sub(self.random.below(2 * DAY)));
+        }
         let mut random = self.random.clone();
         for host in self.hosts.values_mut().filter(|host| host.fate == Fate::Running) {
             if random.chance(50) {
@@ -230,7 +250,13 @@ impl World {
     fn open(&mut self) -> Driver {
         let mut state = RunState::new(self.graph.clone(), RUN);
         let mut accounts = Accounts::default();
-        accounts.open(Owner::Tenant(TenantId::local()), Limits::default());
+        let limits = if self.scenario.tenant {
+            let tokens = 200 + fixed(self.scenario.seed, &[6]).below(3000);
+            Limits::default().with(Unit::Tokens, Some(tokens)).with(Unit::Boxes, Some(3))
+        } else {
+            Limits::default()
+        };
+        accounts.open(tenant(), limits);
         accounts.open(Owner::Run(RUN), Limits::from(self.graph.budget()));
         for task in &self.plan.tasks {
             accounts.open(Owner::Task(RUN, task.id.clone()), Limits::from(&task.budget));
@@ -246,9 +272,19 @@ impl World {
             }
             for command in commands {
                 if let Command::Settle(of, settlement) = command {
-                    accounts.settle(&chain(&of.task), &settlement);
+                    let chain = chain(&of.task);
+                    accounts.settle(&chain[1..], &settlement);
+                    accounts.settle(&chain[..1], &settlement.returned());
                 }
             }
+        }
+        // The usage of the tenant comes from all facts of its runs, as in the database of runs.
+        if self.scenario.tenant {
+            let (used, newest) = self.booked();
+            self.clock = self.clock.max(self.ledger.last().map_or(Moment(0), |fact| fact.at));
+            let day = newest.max(Day::of(self.clock));
+            let used = if newest == day { used } else { Used::default() };
+            accounts.set_period(&tenant(), &used, day.renews(Period::Day));
         }
         Driver {
             shadow: state.clone(),
@@ -262,6 +298,44 @@ impl World {
             questions: BTreeMap::new(),
             past: Vec::new(),
             finals: self.finals.clone(),
+        }
+    }
+
+    /// Returns the newest day with usage and its usage, from the facts alone. Earlier runs used a part.
+    fn booked(&self) -> (Used, Day) {
+        let earlier = fixed(self.scenario.seed, &[7]).below(200);
+        let spent = Amounts::default().with(Unit::Tokens, earlier);
+        let mut newest = Day::of(Moment(DAY - 20_000));
+        let mut all = Used { spent, ..Used::default() };
+        let mut held: BTreeMap<TaskRef, Held> = BTreeMap::new();
+        for Fact { at, kind } in &self.ledger {
+            let Some(of) = booked_instance(kind) else { continue };
+            let held = held.entry(of).or_default();
+            let booking = book(kind, held);
+            *held = booking.held;
+            if booking.used.all().is_zero() {
+                continue;
+            }
+            if Day::of(*at) > newest {
+                (newest, all) = (Day::of(*at), Used::default());
+            }
+            all.spent = all.spent.plus(booking.used.spent);
+            all.over = all.over.plus(booking.used.over);
+        }
+        (all, newest)
+    }
+
+    /// P5: the account of the tenant in the memory of the driver is the one that the facts give.
+    fn check_tenant(&mut self, accounts: &Accounts) {
+        if !self.scenario.tenant {
+            return;
+        }
+        let account = *accounts.get(&tenant()).unwrap();
+        let (used, newest) = self.booked();
+        let day = Day::of(Moment(account.renews.unwrap().0 - 1));
+        let used = if newest == day { used } else { Used::default() };
+        if (account.spent, account.over) != (used.spent, used.over) {
+            self.violation("P5", format!("{account:?}, but the facts give {used:?}"));
         }
     }
 
@@ -330,10 +404,13 @@ impl Driver {
         // Sometimes the clock was set back when a report arrives.
         let is_report =
             !matches!(kind, InputKind::Accepted { .. } | InputKind::Time | InputKind::Lease(..));
-        let back = if world.random.chance(5) && is_report { 50_000_000 } else { 0 };
+        // The time of a driver never goes back, so this happens only to reports of another process.
+        let is_set_back = world.random.chance(5) && is_report && !world.scenario.tenant;
+        let back = if is_set_back { 50_000_000 } else { 0 };
         let at = Moment(world.clock.0.saturating_sub(back));
         let random = u32::try_from(world.random.below(1 << 32)).unwrap();
         self.past.push(kind.clone());
+        self.renew(world);
         let (facts, commands) = advance(&mut self.state, &Input { at, random, kind });
         for fact in &facts {
             self.shadow.apply(&reread(fact));
@@ -351,6 +428,16 @@ impl Driver {
         self.perform_all(world, commands)?;
         self.check_caps(world);
         Ok(facts)
+    }
+
+    /// Begins a new period of the tenant's budget after midnight.
+    fn renew(&mut self, world: &mut World) {
+        let renews = self.accounts.get(&tenant()).and_then(|account| account.renews);
+        if renews.is_some_and(|renews| renews <= world.clock) {
+            let renews = Day::of(world.clock).renews(Period::Day);
+            self.accounts.set_period(&tenant(), &Used::default(), renews);
+            world.renewals += 1;
+        }
     }
 
     fn perform_all(&mut self, world: &mut World, commands: Vec<Command>) -> Result<(), Crash> {
@@ -376,6 +463,7 @@ impl Driver {
     fn sync(&mut self, world: &mut World) -> Result<(), Crash> {
         world.step()?;
         world.ledger.append(&mut self.unsynced);
+        world.check_tenant(&self.accounts);
         world.finals = self.finals.clone();
         for command in std::mem::take(&mut self.outside) {
             world.step()?;
