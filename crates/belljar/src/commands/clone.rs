@@ -11,8 +11,7 @@ use belljar_engine::box_store::NamedBox;
 use belljar_engine::clones::{self, Commit, DiffStyle, FileChange, Work};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::review::cloned;
-use belljar_engine::runs::machine::Status;
-use belljar_engine::runs::{agent_work, control, host, view};
+use belljar_engine::runs::{agent_work, control, view};
 use belljar_engine::scope::Scoped;
 use belljar_model::display;
 use belljar_model::plan::Executor;
@@ -65,8 +64,7 @@ pub(crate) fn diff_of_task(state: &Scoped, target: &TaskTarget, args: &DiffArgs)
         let error = EngineError::message(ErrorKind::Invalid, text);
         return Err(error.advise(format!("`belljar runs output {run}/{of}` prints its output")));
     };
-    let box_run = task.box_run.filter(|_| task.status == Status::Running);
-    let Some(box_run) = box_run.filter(|box_run| host::is_running(state, *box_run)) else {
+    let Some(box_run) = agent_work::running_box(state, task) else {
         let text =
             format!("task {of} of run {run} is not running; its state is {}", task.status.name());
         let error = EngineError::message(ErrorKind::WrongState, text);

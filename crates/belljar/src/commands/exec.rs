@@ -11,18 +11,23 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use belljar_model::Reason;
+use belljar_model::boxes::BoxName;
+use belljar_model::plan::Executor;
 use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::Winsize;
 
-use crate::cli::boxes::terminals::{ExecArgs, ShellArgs};
+use crate::cli::boxes::terminals::{BoxTarget, ExecArgs, ShellArgs};
+use crate::cli::runs::TaskTarget;
 use crate::exit::Outcome;
 use crate::scope;
 use crate::terminal::{self, RawMode};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::runs::{agent_work, control, host, view};
+use belljar_engine::scope::Scoped;
 use belljar_engine::screen::guard::Guard;
 use belljar_engine::screen::protocol::Size;
 use belljar_engine::supervisor::{
@@ -57,18 +62,17 @@ pub(crate) fn shell(args: &ShellArgs) -> Outcome {
 /// Runs `belljar exec`.
 pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let state = scope::open(None)?;
-    let named_box = NamedBox::find(&state, &args.name)?;
     let is_tty = wants_terminal(args);
     let size = is_tty.then(|| terminal::size(io::stdin()).unwrap_or((24, 80)));
     // Signals are blocked before threads are started, so that all threads inherit the block.
     let signals = SignalFd::new(&FORWARDED_SIGNALS)
         .context("cannot watch for signals")
         .kind(ErrorKind::Broken)?;
-    let request = ToSupervisor::Exec(spec(args, size));
-    let (connection, response) = supervisor::call(&state, &named_box, &request, None)?;
-    if !matches!(response, FromSupervisor::ExecStarted) {
-        return Err(box_stopped(args));
-    }
+    let spec = spec(args, size);
+    let connection = match &args.name {
+        BoxTarget::Box(name) => start_in_box(&state, name, spec)?,
+        BoxTarget::Task(target) => start_in_task(&state, target, spec)?,
+    };
     let descriptors = supervisor::receive_descriptors(&connection)
         .context("cannot receive the streams of the program")
         .kind(ErrorKind::Broken)?;
@@ -81,17 +85,61 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     };
     match ended.context("cannot copy the input or output of the program").kind(ErrorKind::Broken)? {
         Some((exit, signal)) => Ok(Reason::Exited.exit_code(exit, signal)),
-        None => Err(box_stopped(args)),
+        None => Err(box_stopped(&args.name)),
     }
 }
 
+/// Starts the program in a named box, and returns the connection to its supervisor.
+fn start_in_box(state: &Scoped, name: &BoxName, spec: ExecSpec) -> Result<UnixStream, EngineError> {
+    let named_box = NamedBox::find(state, name)?;
+    let request = ToSupervisor::Exec(spec);
+    match supervisor::call(state, &named_box, &request, None)? {
+        (connection, FromSupervisor::ExecStarted) => Ok(connection),
+        _ => Err(box_stopped(&BoxTarget::Box(name.clone()))),
+    }
+}
+
+/// Starts the program in the box of a running agent task, and returns the connection to its supervisor.
+fn start_in_task(
+    state: &Scoped,
+    target: &TaskTarget,
+    spec: ExecSpec,
+) -> Result<UnixStream, EngineError> {
+    let TaskTarget { run, task: of } = target;
+    let run = view::find(state, run)?;
+    let view = view::run(state, run)?;
+    let task = view.task(of).ok_or_else(|| control::no_task(run, of))?;
+    let executor = view.plan.task(&of.task).map(|task| &task.executor);
+    if !matches!(executor, Some(Executor::Agent { .. })) {
+        let text = format!(
+            "task {of} of run {run} starts no additional programs, because no agent does it"
+        );
+        let error = EngineError::message(ErrorKind::Invalid, text);
+        return Err(error.advise(format!("`belljar logs {run}/{of}` shows what it writes")));
+    }
+    let started = match agent_work::running_box(state, task) {
+        Some(box_run) => host::exec(state, box_run, spec)?,
+        None => None,
+    };
+    started.ok_or_else(|| {
+        let status = task.status.name();
+        let text = format!("task {of} of run {run} is not running; its state is {status}");
+        let error = EngineError::message(ErrorKind::WrongState, text);
+        error.advise(format!("`belljar runs show {run}/{of}` shows its result"))
+    })
+}
+
 /// Returns the error for a box whose supervisor exited before it reported the end of the program.
-fn box_stopped(args: &ExecArgs) -> EngineError {
-    let name = &args.name;
-    let error = anyhow!(
-        "box {name} stopped while the program was running; `belljar status {name}` shows the reason"
-    );
-    EngineError::new(ErrorKind::CannotStart, error)
+fn box_stopped(target: &BoxTarget) -> EngineError {
+    let text = match target {
+        BoxTarget::Box(name) => format!(
+            "box {name} stopped while the program was running; `belljar status {name}` shows the reason"
+        ),
+        BoxTarget::Task(TaskTarget { run, task }) => format!(
+            "the box of {run}/{task} stopped while the program was running; `belljar runs show {run}/{task}` shows its result"
+        ),
+    };
+    EngineError::message(ErrorKind::CannotStart, text)
 }
 
 /// Returns whether the program gets a terminal: as the options say, else if input and output are terminals.

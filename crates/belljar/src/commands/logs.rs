@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::cli::boxes::terminals::{LogOwner, LogsArgs};
+use crate::cli::boxes::terminals::{BoxTarget, LogsArgs};
 use crate::cli::runs::TaskTarget;
 use crate::exit::Outcome;
 use crate::print;
@@ -27,8 +27,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) fn run(args: &LogsArgs) -> Outcome {
     let state = scope::open(None)?;
     let Source { path, name, is_up } = match &args.of {
-        LogOwner::Box(name) => Source::of_box(&state, name)?,
-        LogOwner::Task(target) => Source::of_task(&state, target)?,
+        BoxTarget::Box(name) => Source::of_box(&state, name)?,
+        BoxTarget::Task(target) => Source::of_task(&state, target)?,
     };
     let cannot_read = || format!("cannot read the log of {name}");
     let mut reader = LogReader { path, file: None };

@@ -5,7 +5,7 @@ mod watch;
 
 use std::fs;
 
-use belljar_testkit::{Lab, Signal, eventually, eventually_shows};
+use belljar_testkit::{Lab, Signal, commit, eventually, eventually_shows, git};
 use serde_json::Value;
 
 use crate::lab;
@@ -109,6 +109,44 @@ fn submitted_run_continues_without_its_terminal_and_its_outputs_and_logs_are_sho
     assert_eq!(lab.belljar(["logs", "chain/a"]).succeed(), "to the log");
     let list = lab.belljar(["runs"]).succeed();
     assert!(list.contains("chain         succeeded     2 of 2 tasks      plan"), "{list}");
+}
+
+#[test]
+fn exec_runs_a_program_beside_a_running_agent_and_is_recorded() {
+    let lab = lab();
+    git(&lab.workspace(), &["init", "-q", "-b", "main"]);
+    lab.write("README.md", "hello\n");
+    commit(&lab.workspace(), "Begin");
+    let agents = lab.home().join(".config/belljar/agents");
+    fs::create_dir_all(&agents).unwrap();
+    let script = format!("echo by the agent > made.txt; {WAIT}; cat > /dev/null");
+    let agent = format!("program = 'bash'\n[task]\nargv = ['bash', '-c', '''{script}''']\n");
+    fs::write(agents.join("own.toml"), agent).unwrap();
+    let plan = "[task.fix]\ndo = { agent = 'own', prompt = 'Fix it.' }\n\
+        [task.wait]\ndo = { command = ['sh', '-c', 'exec sleep 1000'] }\n";
+    let run = submit(&lab, "fix.toml", plan);
+    let box_run = wait_for_program(&lab, &run, "fix");
+    // The program sees the clone and the processes of the agent, and its exit status is returned.
+    let seen = lab.belljar(["exec", "fix/fix", "--", "cat", "made.txt"]).succeed();
+    assert_eq!(seen, "by the agent");
+    let status = lab.belljar(["exec", "fix/fix", "--", "sh", "-c", "exit 3"]).run();
+    assert_eq!(status.code(), 3);
+    let typed = lab.belljar(["exec", "fix/fix", "--", "tee", "more.txt"]).input("by a person\n");
+    assert_eq!(typed.succeed(), "by a person");
+    let text = lab.belljar(["ledger", "log", "--run", &box_run, "--kind", "box.exec"]).succeed();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    wait_for_state(&lab, &run, "wait", "running");
+    let refused = lab.belljar(["exec", "fix/wait", "--", "true"]).run();
+    refused.fails_with(2, "starts no additional programs, because no agent does it");
+    release(&lab, &run, &box_run);
+    wait_for_state(&lab, &run, "fix", "done");
+    let output = lab.belljar(["runs", "output", "fix/fix"]).succeed();
+    let output: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(output["files"], 2, "both files are taken over: {output}");
+    let ended = lab.belljar(["exec", "fix/fix", "--", "true"]).run();
+    ended.fails_with(2, "is not running; its state is done");
+    lab.belljar(["cancel", &run]).succeed();
+    watch(&lab, &run);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The commits and changes in the clone of an agent task that is running.
+//! The box of an agent task that is running, and the commits and changes in its clone.
 
 use std::fs;
 use std::io;
@@ -7,10 +7,18 @@ use anyhow::Context as _;
 use belljar_model::RunId;
 
 use super::host;
+use super::machine::Status;
+use super::view::TaskView;
 use crate::clones::{self, Work};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 use crate::supervisor::task_run::{ClonedAt, files};
+
+/// Returns the box run of a task whose box is running.
+pub fn running_box(state: &Scoped, task: &TaskView) -> Option<RunId> {
+    let box_run = task.box_run.filter(|_| task.status == Status::Running);
+    box_run.filter(|box_run| host::is_running(state, *box_run))
+}
 
 /// Reads the commits and the uncommitted changes of an agent while its box is running. The program that reads
 /// the clone runs in a box of its own, so a hostile clone cannot harm the host.

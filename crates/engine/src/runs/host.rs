@@ -44,7 +44,7 @@ use crate::run;
 use crate::scope::Scoped;
 use crate::store::{durable, lock};
 use crate::supervisor;
-use crate::supervisor::protocol::{FromSupervisor, Hello, ToSupervisor};
+use crate::supervisor::protocol::{ExecSpec, FromSupervisor, Hello, ToSupervisor};
 use crate::supervisor::spec::{Prepare, Rules};
 use crate::supervisor::task_run::{files, read_end, remove_agent_files};
 
@@ -208,26 +208,49 @@ pub fn adopt(state: &Scoped, run: RunId) -> Result<Option<Adopted>, EngineError>
 /// The function does not wait for the end. The outcome is then [`TaskOutcome::Killed`], unless the program
 /// has ended before.
 pub fn kill(state: &Scoped, run: RunId) -> Result<bool, EngineError> {
-    let Some(connection) = connect(state, run)? else { return Ok(false) };
+    let stop = ToSupervisor::Stop { now: true };
+    Ok(request(state, run, &stop, || format!("cannot kill box run {run}"))?.is_some())
+}
+
+/// Starts another program in the box of a running agent. Returns the connection that passes the streams of
+/// the program, or `None` if no host is running.
+pub fn exec(
+    state: &Scoped,
+    run: RunId,
+    program: ExecSpec,
+) -> Result<Option<UnixStream>, EngineError> {
+    let what = || format!("cannot start a program in the box of box run {run}");
+    let connection = request(state, run, &ToSupervisor::Exec(program), what)?;
+    if let Some(connection) = &connection {
+        connection.set_read_timeout(None).with_context(what).kind(ErrorKind::Broken)?;
+    }
+    Ok(connection)
+}
+
+/// Sends a request to the host of a box run. Returns the connection after the host has carried out the
+/// request, or `None` if no host is running. `what` names the request in an error.
+fn request(
+    state: &Scoped,
+    run: RunId,
+    request: &ToSupervisor,
+    what: impl Fn() -> String,
+) -> Result<Option<UnixStream>, EngineError> {
+    let Some(connection) = connect(state, run)? else { return Ok(None) };
     let ask = || -> io::Result<Option<FromSupervisor>> {
         connection.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
         let hello = supervisor::encode(&Hello::of_client(state.caller()))?;
-        let stop = supervisor::encode(&ToSupervisor::Stop { now: true })?;
-        (&connection).write_all(&[hello, stop].concat())?;
+        (&connection).write_all(&[hello, supervisor::encode(request)?].concat())?;
         supervisor::receive(&connection)
     };
     match ask() {
         Ok(Some(FromSupervisor::Failed { kind, message })) => {
             Err(EngineError::message(kind, message))
         }
-        Ok(Some(_)) => Ok(true),
+        Ok(Some(_)) => Ok(Some(connection)),
         // The host ended in the meantime.
-        Ok(None) => Ok(false),
-        Err(_) if !is_running(state, run) => Ok(false),
-        Err(error) => {
-            let error = anyhow!(error).context(format!("cannot kill box run {run}"));
-            Err(EngineError::new(ErrorKind::Broken, error))
-        }
+        Ok(None) => Ok(None),
+        Err(_) if !is_running(state, run) => Ok(None),
+        Err(error) => Err(EngineError::new(ErrorKind::Broken, anyhow!(error).context(what()))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs additional programs in a named box, for `belljar exec`.
+//! Runs additional programs in a named box or in the box of an agent task, for `belljar exec`.
 //!
 //! The client receives the descriptors of the program's streams. The bytes of these streams do not pass
 //! through the supervisor, which only reports the end of the program.
@@ -9,20 +9,21 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_box::{ExecEnd, ExecError, ExecProcess, ExecStreams, Program};
+use belljar_box::{ExecChannel, ExecEnd, ExecError, ExecProcess, ExecStreams, Program};
 use belljar_ledger::{Body, BoxExec, Receipt};
-use belljar_model::Caller;
+use belljar_model::boxes::BoxName;
+use belljar_model::{Caller, RunId};
 use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::{receive_small, send, send_descriptors};
-use super::listener::refused;
 use super::protocol::{ExecSpec, FromSupervisor, ToSupervisor};
-use super::session::BoxSession;
 use crate::error::{EngineError, ErrorKind};
 use crate::record;
+use crate::scope::Scoped;
 
 const SIGHUP: i32 = 1;
 const SIGKILL: i32 = 9;
@@ -33,30 +34,70 @@ const MAX_PROGRAMS: usize = 24;
 /// The time that an additional program has to end after its client disconnected, before it is killed.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
+/// A box that can start additional programs.
+#[derive(Debug)]
+pub(super) struct ExecTarget {
+    pub(super) name: BoxName,
+    pub(super) run: RunId,
+    pub(super) scoped: Scoped,
+    channel: Option<ExecChannel>,
+    /// A shared value whose reference count is one more than the number of running additional programs.
+    programs: Arc<()>,
+}
+
+impl ExecTarget {
+    pub(super) fn new(
+        scoped: Scoped,
+        name: BoxName,
+        run: RunId,
+        channel: Option<ExecChannel>,
+    ) -> Self {
+        Self { name, run, scoped, channel, programs: Arc::default() }
+    }
+
+    pub(super) const fn channel(&self) -> Option<&ExecChannel> {
+        self.channel.as_ref()
+    }
+
+    /// Returns a permit for one additional program, or `None` if too many programs are running. The program
+    /// counts until the permit is dropped.
+    fn permit(&self) -> Option<Arc<()>> {
+        let permit = Arc::clone(&self.programs);
+        (Arc::strong_count(&permit) <= MAX_PROGRAMS + 1).then_some(permit)
+    }
+
+    /// Returns the response to a request that the box cannot carry out, with the name of the box and the
+    /// reason.
+    pub(super) fn refused(&self, why: &str) -> FromSupervisor {
+        let message = format!("box {}: {why}", self.name);
+        FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
+    }
+}
+
 /// Starts a program in the box for a client, and waits until the program ends or the client disconnects.
 pub(super) fn run(
     client: &UnixStream,
-    session: &BoxSession,
+    target: &ExecTarget,
     caller: &Caller,
     spec: ExecSpec,
 ) -> io::Result<()> {
     client.set_read_timeout(None)?;
-    let Some(channel) = session.exec_channel() else {
-        return send(client, &refused(session, "this box cannot start additional programs"));
+    let Some(channel) = target.channel() else {
+        return send(client, &target.refused("this box cannot start additional programs"));
     };
-    let Some(_permit) = session.permit(MAX_PROGRAMS) else {
+    let Some(_permit) = target.permit() else {
         let why = format!(
             "cannot start another program: {MAX_PROGRAMS} programs of `belljar exec` are running in the box; wait until one ends"
         );
-        return send(client, &refused(session, &why));
+        return send(client, &target.refused(&why));
     };
     let program = text(spec.argv.first().map_or(&[], Vec::as_slice));
     let failed = |kind, why: &str| {
-        let message = format!("box {}: {program}: {why}", session.name);
+        let message = format!("box {}: {program}: {why}", target.name);
         send(client, &FromSupervisor::Failed { kind, message })
     };
     let peer = rustix::net::sockopt::socket_peercred(client)?;
-    if let Err(error) = record(session, &spec, caller, peer.uid.as_raw()) {
+    if let Err(error) = record(target, &spec, caller, peer.uid.as_raw()) {
         let why = format!(
             "the program was not started: cannot record its start in the ledger: {error:#}"
         );
@@ -84,7 +125,7 @@ pub(super) fn run(
 /// Records the start of an additional program in the ledger. The event is durable before the program
 /// starts.
 fn record(
-    session: &BoxSession,
+    target: &ExecTarget,
     spec: &ExecSpec,
     caller: &Caller,
     uid: u32,
@@ -99,7 +140,7 @@ fn record(
         principal: Some(caller.principal.to_string()),
         session: caller.session.as_ref().map(ToString::to_string),
     };
-    record::exec(&session.scoped, session.run, &spec.argv, event)
+    record::exec(&target.scoped, target.run, &spec.argv, event)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -18,7 +18,7 @@ const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Runs the health check `command` repeatedly until the supervisor exits.
 pub(super) fn check_repeatedly(command: &str, session: &BoxSession) {
-    let Some(channel) = session.exec_channel() else { return };
+    let Some(channel) = session.target.channel() else { return };
     session.set_health(Health::Starting);
     loop {
         let is_healthy = check(command, channel);

@@ -84,13 +84,13 @@ fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
             return viewers::attach(client, session, size, read_only);
         }
         ToSupervisor::Exec(spec) => match hello.caller {
-            Some(caller) => return exec::run(client, session, &caller, spec),
-            None => refused(session, "the request of the client names no caller"),
+            Some(caller) => return exec::run(client, &session.target, &caller, spec),
+            None => session.target.refused("the request of the client names no caller"),
         },
         ToSupervisor::Status => FromSupervisor::Status(session.live()),
         ToSupervisor::SetNetwork(change) => match session.rules.change(&change) {
             Ok(()) => FromSupervisor::Ok,
-            Err(error) => refused(session, &format!("{error:#}")),
+            Err(error) => session.target.refused(&format!("{error:#}")),
         },
         ToSupervisor::ApprovalAnswered { run, number } => {
             approval_answered(session, RequestId { run, number })
@@ -103,24 +103,16 @@ fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
         | ToSupervisor::Keys(_)
         | ToSupervisor::Resize(_)
         | ToSupervisor::Scroll(_)
-        | ToSupervisor::Signal(_)) => refused(
-            session,
-            &format!("a named box does not support the request `{}`", other.name()),
-        ),
+        | ToSupervisor::Signal(_)) => session
+            .target
+            .refused(&format!("a named box does not support the request `{}`", other.name())),
     };
     send(client, &response)
 }
 
-/// Returns the response to a request that the box cannot carry out, with the name of the box and the
-/// reason.
-pub(super) fn refused(session: &BoxSession, why: &str) -> FromSupervisor {
-    let message = format!("box {}: {why}", session.name);
-    FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
-}
-
 /// Carries out the operator's answer to a question, after the answer was written to the store.
 fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
-    let answered = match id.run == session.run {
+    let answered = match id.run == session.target.run {
         true => session.rules.control.apply_answer(id),
         false => Err(AnswerError::NoSuchRequest),
     };
@@ -137,11 +129,14 @@ fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
 /// Pauses the box until the client closes the connection.
 fn pause(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
     let no_channel = || io::Error::other("this box cannot start additional programs");
-    let channel = session.exec_channel().ok_or_else(no_channel);
+    let channel = session.target.channel().ok_or_else(no_channel);
     let paused = match channel.and_then(ExecChannel::pause) {
         Ok(paused) => paused,
         Err(error) => {
-            return send(client, &refused(session, &format!("cannot pause the box: {error}")));
+            return send(
+                client,
+                &session.target.refused(&format!("cannot pause the box: {error}")),
+            );
         }
     };
     send(client, &FromSupervisor::Ok)?;

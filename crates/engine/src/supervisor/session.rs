@@ -13,6 +13,7 @@ use belljar_model::boxes::BoxName;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
+use super::exec::ExecTarget;
 use super::live_rules::LiveRules;
 use super::output_log::OutputLog;
 use super::protocol::{Health, Live};
@@ -38,17 +39,12 @@ pub(super) struct Inputs {
 /// One run of a named box, as the threads of its supervisor share it.
 #[derive(Debug)]
 pub(super) struct BoxSession {
-    pub(super) name: BoxName,
-    pub(super) run: RunId,
-    pub(super) scoped: Scoped,
+    pub(super) target: ExecTarget,
     log: Mutex<OutputLog>,
     halt: OwnedFd,
     keys: Mutex<File>,
     /// The screen, if the program has a terminal.
     screen: Option<ScreenFeed>,
-    exec_channel: Option<ExecChannel>,
-    /// A shared value whose reference count is one more than the number of running additional programs.
-    programs: Arc<()>,
     pub(super) rules: LiveRules,
     since: u64,
     last_output: AtomicU64,
@@ -66,31 +62,16 @@ impl BoxSession {
     ) -> Self {
         let Inputs { keys, halt, exec_channel, terminal } = inputs;
         Self {
-            name: name.clone(),
-            run,
             log: Mutex::new(log),
             halt,
             keys: Mutex::new(keys),
             screen: terminal.map(ScreenFeed::new),
-            exec_channel,
-            programs: Arc::default(),
             rules,
             since: scoped.clock().millis(),
             last_output: AtomicU64::new(0),
             health: Mutex::default(),
-            scoped,
+            target: ExecTarget::new(scoped, name.clone(), run, exec_channel),
         }
-    }
-
-    pub(super) const fn exec_channel(&self) -> Option<&ExecChannel> {
-        self.exec_channel.as_ref()
-    }
-
-    /// Returns a permit for one additional program, or `None` if `max` programs are running. The program
-    /// counts until the permit is dropped.
-    pub(super) fn permit(&self, max: usize) -> Option<Arc<()>> {
-        let permit = Arc::clone(&self.programs);
-        (Arc::strong_count(&permit) <= max + 1).then_some(permit)
     }
 
     pub(super) const fn screen(&self) -> Option<&ScreenFeed> {
@@ -145,7 +126,7 @@ impl BoxSession {
     /// Passes output of the program to the output log and the screen.
     pub(super) fn output(&self, chunk: &[u8]) {
         tracing::trace!(bytes = chunk.len(), "program wrote");
-        self.last_output.store(self.scoped.clock().millis(), Ordering::Relaxed);
+        self.last_output.store(self.target.scoped.clock().millis(), Ordering::Relaxed);
         self.log.lock().unwrap_or_else(PoisonError::into_inner).write(chunk);
         if let Some(screen) = self.screen() {
             screen.output(chunk);
@@ -170,7 +151,7 @@ impl BoxSession {
     pub(super) fn live(&self) -> Live {
         let last = self.last_output.load(Ordering::Relaxed);
         Live {
-            run: self.run,
+            run: self.target.run,
             pid: std::process::id(),
             since: self.since,
             last_output: (last > 0).then_some(last),

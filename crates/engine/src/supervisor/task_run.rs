@@ -1,7 +1,8 @@
 //! The host of one attempt of a task: it runs the program of the task in a box and stores the result.
 //!
-//! The host holds the lock of the run until it exits. It serves two requests on the socket of the run: a
-//! client that only connects learns when the host ends, and `Stop` kills the box.
+//! The host holds the lock of the run until it exits. A client that connects to the socket of the run and
+//! sends nothing learns when the host ends. `Stop` kills the box, `Extend` extends the lease, and `Exec`
+//! starts another program in the box of an agent.
 
 mod agent;
 mod code;
@@ -16,8 +17,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -25,6 +26,7 @@ use belljar_box::DataMount;
 use belljar_model::RunResult;
 
 use super::connection::{receive_small, send};
+use super::exec::{self, ExecTarget};
 use super::listener;
 use super::output_log::{OutputLog, TASK_LOG_SIZE};
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
@@ -56,6 +58,10 @@ pub(crate) mod files {
     /// The home directory of an agent.
     pub(crate) const HOME: &str = "home";
 }
+
+/// The reason why a task starts no additional program.
+const NO_AGENT: &str =
+    "the box of this task starts no additional programs: no agent is running in it";
 
 /// The pause between two attempts to write a result to a full disk.
 const DISK_RETRY: Duration = Duration::from_secs(1);
@@ -93,6 +99,8 @@ struct TaskHost {
     /// The reading end of the pipe that kills the box.
     stopped: OwnedFd,
     lease: LeaseWatch,
+    /// The running box of an agent, for additional programs.
+    exec: Arc<OnceLock<ExecTarget>>,
 }
 
 /// Kills the box of a task.
@@ -162,9 +170,10 @@ impl TaskHost {
         let own = spec.rules.template.budget;
         let request = LeaseRequest::new(state, &spec);
         let lease = LeaseWatch::new(own, spec.lease, move || request.send());
-        let served = (stop.clone(), lease.clone());
+        let exec = Arc::default();
+        let served = Served { stop: stop.clone(), lease: lease.clone(), exec: Arc::clone(&exec) };
         logging::spawn(move || serve(&socket, &served));
-        Ok(Self { spec, dir, stop, stopped, lease })
+        Ok(Self { spec, dir, stop, stopped, lease, exec })
     }
 
     fn run(self, state: &Scoped, worker: Option<OwnedFd>) -> Result<(), EngineError> {
@@ -269,8 +278,16 @@ impl TaskHost {
     }
 }
 
+/// What the clients of a host can use.
+#[derive(Clone)]
+struct Served {
+    stop: Stop,
+    lease: LeaseWatch,
+    exec: Arc<OnceLock<ExecTarget>>,
+}
+
 /// Serves the socket of a run until the host exits.
-fn serve(socket: &UnixListener, served: &(Stop, LeaseWatch)) {
+fn serve(socket: &UnixListener, served: &Served) {
     for client in socket.incoming().filter_map(Result::ok) {
         if !listener::is_own_user(&client) {
             tracing::warn!("connection of another user is refused");
@@ -284,20 +301,27 @@ fn serve(socket: &UnixListener, served: &(Stop, LeaseWatch)) {
 }
 
 /// Carries out the requests of one client. A client that sends nothing waits for the end of the host.
-fn serve_one(client: &UnixStream, (stop, lease): &(Stop, LeaseWatch)) -> io::Result<()> {
-    let Some(Hello { .. }) = receive_small::<Hello>(client)? else { return Ok(()) };
+fn serve_one(client: &UnixStream, served: &Served) -> io::Result<()> {
+    let Some(Hello { caller, .. }) = receive_small::<Hello>(client)? else { return Ok(()) };
     while let Some(request) = receive_small::<ToSupervisor>(client)? {
+        let invalid =
+            |message: String| FromSupervisor::Failed { kind: ErrorKind::Invalid, message };
         let response = if request.is_stop() {
-            stop.request();
+            served.stop.request();
             FromSupervisor::Ok
         } else if let ToSupervisor::Extend(budget) = request {
-            match lease.extend(budget) {
+            match served.lease.extend(budget) {
                 Ok(()) => FromSupervisor::Ok,
                 Err(message) => FromSupervisor::Failed { kind: ErrorKind::Broken, message },
             }
+        } else if let ToSupervisor::Exec(spec) = request {
+            match (served.exec.get(), &caller) {
+                (Some(target), Some(caller)) => return exec::run(client, target, caller, spec),
+                (None, _) => invalid(NO_AGENT.to_owned()),
+                (_, None) => invalid("the request of the client names no caller".to_owned()),
+            }
         } else {
-            let message = format!("a task does not support the request `{}`", request.name());
-            FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
+            invalid(format!("a task does not support the request `{}`", request.name()))
         };
         send(client, &response)?;
     }

@@ -16,7 +16,6 @@ use rustix::process::Signal;
 use rustix::termios::Winsize;
 
 use super::connection::{receive_small, send};
-use super::listener::refused;
 use super::protocol::{FromSupervisor, ToSupervisor};
 use super::session::BoxSession;
 use crate::screen::Screen;
@@ -174,7 +173,7 @@ impl ScreenFeed {
     /// Runs a screen process until the box ends, and restarts it after a crash. Needs its own thread.
     pub(super) fn run(&self, session: &Arc<BoxSession>) {
         for count in 0..MAX_SCREEN_STARTS {
-            let Ok(screen) = Screen::start(session.run) else { break };
+            let Ok(screen) = Screen::start(session.target.run) else { break };
             tracing::debug!(count, "screen started");
             let has_crashed = self.serve(&screen, count, session).is_err();
             if !has_crashed {
@@ -334,12 +333,12 @@ pub(super) fn attach(
 ) -> io::Result<()> {
     let Some(feed) = session.screen() else {
         let why = "cannot attach: the box has no terminal; use `belljar logs` to see its output";
-        return send(client, &refused(session, why));
+        return send(client, &session.target.refused(why));
     };
     if feed.viewers() >= MAX_VIEWERS {
         let why =
             format!("cannot attach: the maximum of {MAX_VIEWERS} attached clients is reached");
-        return send(client, &refused(session, &why));
+        return send(client, &session.target.refused(&why));
     }
     client.set_read_timeout(None)?;
     send(client, &FromSupervisor::Ok)?;

@@ -34,7 +34,7 @@ pub(crate) struct AttachArgs {
 pub(crate) struct LogsArgs {
     /// Name of the box, or a task of the run of a plan
     #[arg(value_name = "NAME|RUN/TASK")]
-    pub(crate) of: LogOwner,
+    pub(crate) of: BoxTarget,
     /// Print new output until the box stops
     #[arg(long, short)]
     pub(crate) follow: bool,
@@ -43,14 +43,14 @@ pub(crate) struct LogsArgs {
     pub(crate) tail: Option<usize>,
 }
 
-/// The box or the task whose log is shown.
+/// A named box, or the box of a task of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LogOwner {
+pub(crate) enum BoxTarget {
     Box(BoxName),
     Task(TaskTarget),
 }
 
-impl FromStr for LogOwner {
+impl FromStr for BoxTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -65,11 +65,12 @@ impl FromStr for LogOwner {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   belljar exec dev -- ls -l
-  belljar exec dev --workdir /workspace/web -- npm test")]
+  belljar exec dev --workdir /workspace/web -- npm test
+  belljar exec fix-login/fix[0] -- git log --oneline")]
 pub(crate) struct ExecArgs {
-    /// Name of the box
-    #[arg(value_name = "NAME", value_parser = parse_box)]
-    pub(crate) name: BoxName,
+    /// Name of the box, or a running task with an agent
+    #[arg(value_name = "NAME|RUN/TASK")]
+    pub(crate) name: BoxTarget,
     /// Working directory in the box [default: the working directory of the box]
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
@@ -91,27 +92,18 @@ pub(crate) struct ExecArgs {
 #[command(after_help = "The shell is bash, or sh if the box has no bash.
 
 Examples:
-  belljar shell dev")]
+  belljar shell dev
+  belljar shell fix-login/fix[0]")]
 pub(crate) struct ShellArgs {
-    /// Name of the box
-    #[arg(value_name = "NAME", value_parser = parse_box)]
-    pub(crate) name: BoxName,
+    /// Name of the box, or a running task with an agent
+    #[arg(value_name = "NAME|RUN/TASK")]
+    pub(crate) name: BoxTarget,
     /// Working directory in the box [default: the working directory of the box]
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
     /// Set an environment variable, or pass on one of yours by name
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<EnvVar>,
-}
-
-/// Parses the name of a box, and says what works for a task of a plan instead.
-fn parse_box(text: &str) -> Result<BoxName, String> {
-    if text.parse::<TaskTarget>().is_ok() {
-        return Err(format!(
-            "no program can be started in the box of a task; `belljar logs {text}` shows its output, and `belljar diff {text}` the changes of an agent"
-        ));
-    }
-    text.parse().map_err(|error: <BoxName as FromStr>::Err| error.to_string())
 }
 
 /// The bytes of the key sequence that detaches a terminal from a box; empty if there is none.
@@ -158,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn task_is_no_name_of_a_box_and_the_error_says_what_works() {
-        let error = parse_box("fix-login/fix[0]").unwrap_err();
-        assert!(error.contains("`belljar logs fix-login/fix[0]`"), "{error}");
-        assert!(error.contains("`belljar diff fix-login/fix[0]`"), "{error}");
-        assert_eq!(parse_box("dev").unwrap().as_str(), "dev");
-        assert!(parse_box("a/..").is_err());
+    fn box_target_with_a_slash_is_a_task_and_any_other_is_a_box() {
+        let target = |text: &str| text.parse::<BoxTarget>();
+        assert!(matches!(target("fix-login/fix[0]"), Ok(BoxTarget::Task(_))));
+        assert!(matches!(target("dev"), Ok(BoxTarget::Box(_))));
+        assert!(target("a/..").is_err());
+        assert!(target("").is_err());
     }
 
     #[test]

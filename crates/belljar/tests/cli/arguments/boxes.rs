@@ -175,7 +175,7 @@ $ belljar exec a
 belljar: the following required arguments were not provided:
   <CMD>...
 
-Usage: belljar exec <NAME> -- <CMD>...
+Usage: belljar exec <NAME|RUN/TASK> -- <CMD>...
 
 For more information, try '--help'.
 [exit 2]
@@ -183,7 +183,7 @@ For more information, try '--help'.
 $ belljar exec a --tty --no-tty -- true
 belljar: the argument '--tty' cannot be used with '--no-tty'
 
-Usage: belljar exec --tty <NAME> -- <CMD>...
+Usage: belljar exec --tty <NAME|RUN/TASK> -- <CMD>...
 
 For more information, try '--help'.
 [exit 2]

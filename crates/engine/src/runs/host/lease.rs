@@ -1,18 +1,15 @@
 //! The requests of hosts for larger leases, and the answers of the driver.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use belljar_model::RunId;
 use belljar_model::net::Budget;
 
-use super::{RESPONSE_TIMEOUT, connect, is_running};
-use crate::error::{EngineError, ErrorKind};
+use super::request;
+use crate::error::EngineError;
 use crate::scope::Scoped;
-use crate::supervisor;
-use crate::supervisor::protocol::{FromSupervisor, Hello, ToSupervisor};
+use crate::supervisor::protocol::ToSupervisor;
 use crate::supervisor::task_run::LEASE_REQUESTS;
 
 /// Returns the box runs of a run that ask for a larger lease, with the files of their requests.
@@ -29,23 +26,6 @@ pub(in crate::runs) fn extend(
     run: RunId,
     lease: Budget,
 ) -> Result<(), EngineError> {
-    let Some(connection) = connect(state, run)? else { return Ok(()) };
-    let ask = || -> io::Result<Option<FromSupervisor>> {
-        connection.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
-        let hello = supervisor::encode(&Hello::of_client(state.caller()))?;
-        let extend = supervisor::encode(&ToSupervisor::Extend(lease))?;
-        (&connection).write_all(&[hello, extend].concat())?;
-        supervisor::receive(&connection)
-    };
-    match ask() {
-        Ok(Some(FromSupervisor::Failed { kind, message })) => {
-            Err(EngineError::message(kind, message))
-        }
-        Ok(_) => Ok(()),
-        Err(_) if !is_running(state, run) => Ok(()),
-        Err(error) => {
-            let error = anyhow!(error).context(format!("cannot extend the lease of box run {run}"));
-            Err(EngineError::new(ErrorKind::Broken, error))
-        }
-    }
+    let what = || format!("cannot extend the lease of box run {run}");
+    request(state, run, &ToSupervisor::Extend(lease), what).map(drop)
 }

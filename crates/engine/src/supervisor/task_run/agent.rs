@@ -25,7 +25,7 @@ use serde_json::json;
 
 use super::spec::AgentWork;
 use super::{
-    OutputFile, OutputLog, ProgramEnd, TaskHost, TaskOutcome, files, null, open_stdin,
+    ExecTarget, OutputFile, OutputLog, ProgramEnd, TaskHost, TaskOutcome, files, null, open_stdin,
     outcome_with_broker,
 };
 use crate::agents::HomeFile;
@@ -134,6 +134,7 @@ impl TaskHost {
         let measured = [files::CLONE, files::HOME].map(|name| self.dir.join(name));
         let measured = Some(measured.to_vec());
         launch.disk = Some(DiskLimit { dir: self.dir.clone(), measured });
+        launch.exec_channel = true;
         let files = self.create_files()?;
         let input = open_stdin(self.spec.inputs.as_deref(), self.spec.stdin.as_deref());
         let streams = [input.kind(ErrorKind::CannotStart)?, null().kind(ErrorKind::CannotStart)?];
@@ -203,8 +204,21 @@ impl TaskHost {
         work: &AgentWork,
         started: Started,
     ) -> Result<(), EngineError> {
-        let Started { mut run, launched, files: (mut output, mut log), streams, at, permissions } =
-            started;
+        let Started {
+            mut run,
+            mut launched,
+            files: (mut output, mut log),
+            streams,
+            at,
+            permissions,
+        } = started;
+        let target = ExecTarget::new(
+            state.clone(),
+            work.name.clone(),
+            self.spec.run,
+            launched.take_exec_channel(),
+        );
+        self.exec.set(target).ok(); // it is set once
         let [input, null] = streams;
         let mut message = LastMessage::default();
         let mut filter = |stream: Stream, chunk: &[u8], _: &mut Vec<u8>| {
