@@ -44,6 +44,9 @@ const MCP_NPM: [&str; 3] = [
 /// Packages that pip installs into `mcp/python/`.
 const MCP_PYPI: [&str; 1] = ["mcp==2.3.0"];
 
+/// Linters of GitHub workflows that pip installs into `linters/`.
+const LINTERS: [&str; 2] = ["check-jsonschema==0.39.0", "zizmor==1.32.0"];
+
 /// Installs the clients that are not installed yet.
 pub(crate) fn install() -> Result<()> {
     let dir = target_dir()?.join("clients");
@@ -66,8 +69,23 @@ pub(crate) fn install() -> Result<()> {
         npm(&to.join("npm"), &MCP_NPM)?;
         pip(&to.join("python"), &MCP_PYPI)
     })?;
+    install_once(&dir, "linters", &LINTERS.join(" "), |to| pip(to, &LINTERS))?;
     let version = read(cargo().arg("--version"))?;
     install_once(&dir, "rust", version.trim(), rust)
+}
+
+/// Checks the workflows of GitHub against their schema, and for insecure settings.
+pub(crate) fn lint_workflows() -> Result<()> {
+    let dir = target_dir()?.join("clients/linters");
+    let linter = |name: &str| {
+        let mut command = program(dir.join("bin").join(name));
+        command.env("PYTHONPATH", &dir).current_dir(root());
+        command
+    };
+    let workflows = [".github/workflows/ci.yml", ".github/workflows/release.yml"];
+    let schema = ["--builtin-schema", "vendor.github-workflows"];
+    run(linter("check-jsonschema").args(schema).args(workflows))?;
+    run(linter("zizmor").args(["--offline", "--persona=pedantic", ".github/workflows"]))
 }
 
 /// Runs the programs of `crates/belljar/tests/programs` in Node and Deno, and fails if a result differs

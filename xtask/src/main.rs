@@ -36,7 +36,7 @@ Usage: cargo xtask COMMAND [ARGS]
   attack [ID…]                   run the attack suite with the release binary, as root and as a plain user
   bench [NAME…]                  measure Belljar and comparable tools in one run
   fuzz [TARGET] [--seconds 60]   fuzz the parsers of untrusted input
-  dist                           put the release binary, completions and man page into target/bundle
+  dist [--sign KEY] [--check]    put the packages of a release into target/bundle/packages
 
 Run `cargo xtask COMMAND --help` for the options of a command.
 ";

@@ -18,7 +18,7 @@ use crate::shell::{
 use crate::skips::Skips;
 use crate::steps::Steps;
 use crate::times::{self, Times};
-use crate::{clients, packages, tidy, user};
+use crate::{clients, dist, packages, tidy, user};
 
 const HELP: &str = "\
 Run all checks of CI: install, fmt, clippy, build, tests, tests as a plain user, doctests, docs, tidy.
@@ -121,8 +121,16 @@ fn run_steps(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> 
     steps.step("examples of the engine", || run(&mut program(examples.join("review_a_run"))))?;
     if install {
         steps.step("test programs in Node and Deno", || clients::oracle(&examples.join("shop")))?;
+        steps.step("workflows of GitHub", clients::lint_workflows)?;
     } else {
-        skips.step("test programs in Node and Deno", "not run: --no-install");
+        for step in ["test programs in Node and Deno", "workflows of GitHub"] {
+            skips.step(step, "not run: --no-install");
+        }
+    }
+    if install && uid()? == 0 {
+        steps.step("packages", || check_packages(&built.belljar()?))?;
+    } else {
+        skips.step("packages", "not run: needs root, and no --no-install");
     }
     steps.step("doctests", || run(cargo().args(["test", "--workspace", "--doc", "--locked"])))?;
     steps.step("docs", || {
@@ -191,6 +199,14 @@ fn build() -> Result<Built> {
         programs: artifacts(&programs, "bin")?,
         tested: artifacts(&tests, "test")?.into_iter().map(|(name, _)| name).collect(),
     })
+}
+
+/// Installs packages of the program under test in new root file systems. The symbols would triple the size
+/// of the packages.
+fn check_packages(belljar: &Path) -> Result<()> {
+    let stripped = belljar.with_extension("stripped");
+    run(program("strip").arg("-o").arg(&stripped).arg(belljar))?;
+    dist::check(&stripped)
 }
 
 /// Returns the package name and path of every executable of one kind, such as `bin` or `test`.

@@ -14,6 +14,7 @@ pub(crate) mod purpose;
 pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod secret;
+pub(crate) mod setup;
 pub(crate) mod skill;
 #[cfg(test)]
 mod tests;
@@ -125,6 +126,10 @@ pub(crate) enum Command {
     Plan(plan::PlanArgs),
     /// List, start, pause and resume the schedules of plans
     Schedule(schedule::ScheduleArgs),
+    /// Write a first belljar.toml for the project in this directory
+    Init(setup::InitArgs),
+    /// Show in a minute how a box stops three attacks; needs no network
+    Demo(setup::DemoArgs),
     /// Check which isolation layers this machine supports
     Doctor(DoctorArgs),
     /// Read, verify and export the signed record of all events
@@ -148,8 +153,13 @@ pub(crate) enum Command {
     },
     /// Print the manual page in roff format
     #[command(after_help = "Examples:
-  belljar man")]
-    Man,
+  belljar man
+  belljar man --to /usr/local/share/man/man1")]
+    Man {
+        /// Write the pages of all commands to this directory instead
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        to: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -86,6 +86,8 @@ fn main() -> ExitCode {
         Command::Resume(args) => commands::resume::run(args),
         Command::Plan(args) => commands::plan::run(&cli, args),
         Command::Schedule(args) => commands::schedule::run(&cli, args),
+        Command::Init(args) => commands::init::run(&cli, args),
+        Command::Demo(args) => commands::demo::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
         Command::Mcp(args) => commands::mcp::run(&cli, args),
@@ -94,7 +96,7 @@ fn main() -> ExitCode {
         Command::Skill(args) => commands::skill::run(&cli, args),
         Command::Template(args) => commands::template::run(&cli, args),
         Command::Completions { shell } => commands::completions::run(*shell),
-        Command::Man => commands::completions::man(),
+        Command::Man { to } => commands::completions::man(to.as_deref()),
     };
     match outcome {
         Ok(code) => {

@@ -92,9 +92,12 @@ fn landlock() -> Finding {
             finding("landlock", Health::Weak, &format!("abi {abi}"), Some(remedy))
         }
         Err(error) => {
-            let remedy =
-                "boot with `lsm=landlock,…`, or run without this layer: `--weaken landlock`"
-                    .to_owned();
+            let remedy = match error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
+            {
+                true => "install Linux 5.13 or later, built with Landlock",
+                false => "boot with `lsm=landlock,…`",
+            };
+            let remedy = format!("{remedy}, or run without this layer: `--weaken landlock`");
             finding("landlock", Health::Missing, &error.to_string(), Some(remedy))
         }
     }
@@ -129,15 +132,23 @@ fn disk_limit() -> Finding {
 
 fn kernel() -> Finding {
     let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy().into_owned();
+    rate_kernel(&uname.release().to_string_lossy())
+}
+
+/// Rates a release of Linux, for example `6.1.0-18-amd64`.
+fn rate_kernel(release: &str) -> Finding {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= (6, 6) {
-        return finding("kernel", Health::Good, &release, None);
+        return finding("kernel", Health::Good, release, None);
+    }
+    if version < (5, 13) {
+        let remedy = "boxes need Linux 5.13 or later: install a newer kernel".to_owned();
+        return finding("kernel", Health::Missing, release, Some(remedy));
     }
     let remedy = "a box is only as safe as the kernel: use a kernel that still gets security fixes"
         .to_owned();
-    finding("kernel", Health::Weak, &release, Some(remedy))
+    finding("kernel", Health::Weak, release, Some(remedy))
 }
 
 /// Returns a finding about processor vulnerabilities that the kernel lists as not mitigated.
@@ -171,4 +182,26 @@ fn vulnerabilities() -> Finding {
 
 fn finding(subject: &'static str, health: Health, detail: &str, remedy: Option<String>) -> Finding {
     Finding { subject, health, detail: detail.to_owned(), remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernel_is_missing_or_weak_and_the_remedy_says_what_to_install() {
+        for (release, health, remedy) in [
+            ("6.18.44", Health::Good, ""),
+            ("6.6.0-rc1", Health::Good, ""),
+            ("6.1.0-18-amd64", Health::Weak, "use a kernel that still gets security fixes"),
+            ("5.13", Health::Weak, "use a kernel that still gets security fixes"),
+            ("5.10.0-8", Health::Missing, "boxes need Linux 5.13 or later"),
+            ("4.19", Health::Missing, "boxes need Linux 5.13 or later"),
+            ("unknown", Health::Missing, "boxes need Linux 5.13 or later"),
+        ] {
+            let found = rate_kernel(release);
+            assert_eq!(found.health, health, "{release}");
+            assert!(found.remedy.unwrap_or_default().contains(remedy), "{release}");
+        }
+    }
 }

@@ -5,13 +5,38 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use belljar_broker::tls::Roots;
 use belljar_ledger::{Digest, DoctorChecked, Draft};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record;
 use crate::scope::Scoped;
 
-pub use belljar_box::doctor::{Finding, Health, examine};
+pub use belljar_box::doctor::{Finding, Health};
+
+/// Checks all features of this machine, the most important first.
+pub fn examine() -> Vec<Finding> {
+    let mut findings = belljar_box::doctor::examine();
+    findings.push(certificates(Roots::system().iter().count()));
+    findings
+}
+
+/// Rates the number of root certificates of this machine. A box with a network needs at least one.
+fn certificates(count: usize) -> Finding {
+    let subject = "certificates";
+    if count > 0 {
+        let detail = format!("root certificates of the system: {count}");
+        return Finding { subject, health: Health::Good, detail, remedy: None };
+    }
+    let remedy =
+        "install the package `ca-certificates`, or name a bundle in `[tls] roots` of belljar.toml";
+    Finding {
+        subject,
+        health: Health::Weak,
+        detail: "no root certificates found; boxes with a network do not start".to_owned(),
+        remedy: Some(remedy.to_owned()),
+    }
+}
 
 /// The result of `belljar doctor`, for the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -39,4 +64,17 @@ pub fn write_probe(file: &Path) -> Result<(), EngineError> {
     let opened = options.write(true).create_new(true).mode(0o755).open(file);
     let written = opened.and_then(|mut opened| opened.write_all(belljar_box::embedded::PROBE));
     written.with_context(|| format!("cannot write {}", file.display())).kind(ErrorKind::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_certificates_are_weak_and_the_remedy_names_the_package() {
+        let found = certificates(0);
+        assert_eq!(found.health, Health::Weak);
+        assert!(found.remedy.unwrap().contains("ca-certificates"));
+        assert_eq!(certificates(1).health, Health::Good);
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod explain;
 pub mod learn;
+pub mod project;
 pub mod render;
 
 use std::path::Path;

@@ -19,7 +19,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Network and secrets", &["network", "net", "secret", "approve", "api"]),
     ("Agents and code mode", &["agent", "code", "mcp", "skill"]),
     ("Record", &["ledger"]),
-    ("Setup", &["doctor", "template", "policy", "completions", "man"]),
+    ("Setup", &["init", "demo", "doctor", "template", "policy", "completions", "man"]),
 ];
 
 /// Returns the command with a help text that lists its subcommands in groups.

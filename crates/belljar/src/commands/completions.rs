@@ -1,5 +1,9 @@
 //! `belljar completions` and `belljar man`: print the completion script and the manual page.
 
+use std::path::Path;
+
+use anyhow::Context as _;
+
 use crate::cli;
 use crate::exit::Outcome;
 use crate::print;
@@ -13,8 +17,14 @@ pub(crate) fn run(shell: clap_complete::Shell) -> Outcome {
     Ok(0)
 }
 
-/// Prints the manual page in roff format.
-pub(crate) fn man() -> Outcome {
+/// Prints the manual page in roff format, or writes the pages of all commands to a directory.
+pub(crate) fn man(to: Option<&Path>) -> Outcome {
+    if let Some(dir) = to {
+        clap_mangen::generate_to(cli::command(), dir)
+            .with_context(|| format!("cannot write manual pages to {}", dir.display()))
+            .kind(ErrorKind::Broken)?;
+        return Ok(0);
+    }
     let mut page = Vec::new();
     clap_mangen::Man::new(cli::command()).render(&mut page).kind(ErrorKind::Broken)?;
     print::out(&String::from_utf8_lossy(&page)).kind(ErrorKind::Broken)?;

@@ -105,6 +105,12 @@ fn execute(lab: &Lab, guide: &str) -> usize {
 }
 
 #[test]
+fn first_steps_guide_commands_produce_the_documented_output() {
+    let count = execute(&lab(), include_str!("../../../../docs/guide/first-steps.md"));
+    assert_eq!(count, 3);
+}
+
+#[test]
 fn network_guide_commands_produce_the_documented_output() {
     let count = execute(&lab(), include_str!("../../../../docs/guide/network.md"));
     assert!(count >= 6, "{count} blocks");

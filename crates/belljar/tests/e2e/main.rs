@@ -63,6 +63,8 @@ mod runs;
 #[cfg(test)]
 mod secret;
 #[cfg(test)]
+mod setup;
+#[cfg(test)]
 mod skill;
 #[cfg(test)]
 mod state;
