@@ -11,7 +11,7 @@ use belljar_box::{BuiltBox, NetRequest, Trust};
 use belljar_broker::rules::Rules;
 use belljar_broker::setup::{Hello, Placeholder};
 use belljar_ledger::Digest;
-use belljar_model::net::{Budget, Policy, SecretDecl, Tls};
+use belljar_model::net::{Budget, Policy, RemovedGrants, SecretDecl, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 use serde::{Deserialize, Serialize};
 use tracing::Span;
@@ -69,6 +69,11 @@ impl NetworkSpec {
     /// Lowers the budget of the whole run to these limits.
     pub(crate) fn limit(&mut self, lease: Budget) {
         self.policy.budget = lowest(self.policy.budget, lease);
+    }
+
+    /// Removes grants from the network.
+    pub(crate) fn remove(&mut self, removed: &RemovedGrants) {
+        self.policy.remove(removed);
     }
 
     /// Returns the declarations of the secrets.

@@ -9,6 +9,7 @@
 //! - [`budget`]: accounts with hard limits.
 //! - [`gate`]: the content that the approval of a gate is bound to, and the callers that may approve.
 //! - [`facts`]: the ledger events of facts.
+//! - [`taint`]: the labels of data, and the grants that they remove.
 //! - [`slots`]: the instants at which a schedule is due, and [`due`]: those at which it starts a run.
 //!
 //! [`host`] carries out one attempt of a task in a process that survives the driver. [`evidence`] tells
@@ -51,6 +52,7 @@ pub mod slots;
 mod store;
 mod stubs;
 pub mod submit;
+pub mod taint;
 pub mod tenants;
 pub mod view;
 

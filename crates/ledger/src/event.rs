@@ -311,13 +311,13 @@ events! {
         selections: Option<Vec<u8>>,
         at: Option<u64>,
     }
-    /// The action was refused, by `operator`, `timeout`, `gone`, `rules` or `nobody`.
+    /// The action was refused, by `operator`, `timeout`, `gone`, `rules`, `nobody` or `labels`.
     ApprovalRefused "approval.refused" {
         why: String,
         bound_to: Digest,
         /// The person who refused, as `user:1000`, if a person did.
         by: Option<String>,
-        /// The reason that the person gave.
+        /// The reason that the person gave, or the labels that exclude a gate.
         text: Option<String>,
         /// The task of a run that waited; absent for other approvals, like all fields below.
         task: Option<String>,
@@ -406,6 +406,17 @@ events! {
         /// The digest of the outputs that the task reads.
         inputs: Digest,
         /// The time in milliseconds since 1970; it never goes back in a run.
+        at: u64,
+    }
+    /// A label removed a grant from the box of an attempt that is about to start.
+    GrantRemoved "grant.removed" {
+        task: String,
+        attempt: u64,
+        /// The grant, as `secret NAME` or `rule ID`.
+        grant: String,
+        label: String,
+        /// The sources of the label, for example `input.issue`.
+        from: Vec<String>,
         at: u64,
     }
     /// An attempt of a task ended.

@@ -5,6 +5,7 @@
 
 mod budget;
 mod host;
+mod marks;
 mod model_server;
 mod pattern;
 mod policy;
@@ -20,6 +21,7 @@ mod web;
 
 pub use budget::{Budget, MicroUsd, MoneyError};
 pub use host::{HOST_NAME, Hostname, HostnameError, Target, TargetError, authority};
+pub use marks::{RemovedGrants, RuleMarks};
 pub use model_server::{ModelFamily, ModelServer, TokenPrice};
 pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError, percent_decoded};
 pub use policy::{Policy, Proxy, ProxyError};

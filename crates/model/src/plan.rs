@@ -97,6 +97,9 @@ pub struct Task {
     /// The limits of the box; they can only tighten the template.
     pub overrides: Overrides,
     pub budget: RunBudget,
+    /// The labels of what the task reads beside its inputs: its workspace, its repository and its mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
 }
 
 impl Task {

@@ -118,11 +118,15 @@ pub(crate) enum RunsCommand {
     #[command(after_help = "Examples:
   belljar runs show 06gy9arp
   belljar runs show fix-login/fix[0]
-  belljar runs show fix-login --json")]
+  belljar runs show fix-login --json
+  belljar runs show fix-login --taint")]
     Show {
         /// Id, id prefix or name of the run, or one of its tasks
         #[arg(value_name = "RUN[/TASK]")]
         target: RunTarget,
+        /// Show where the labels of data come from, and the grants that they removed
+        #[arg(long)]
+        taint: bool,
         /// Print one JSON object
         #[arg(long)]
         json: bool,

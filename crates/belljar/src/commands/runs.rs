@@ -6,6 +6,7 @@ mod plan_runs;
 pub(crate) mod rows;
 pub(crate) mod show;
 mod single;
+mod taint;
 
 use std::os::unix::fs::MetadataExt;
 
@@ -34,7 +35,8 @@ pub(crate) use self::decide::cancel;
 pub(crate) fn run(cli: &Cli, args: &RunsArgs) -> Outcome {
     match &args.command {
         None => list_runs(args),
-        Some(RunsCommand::Show { target, json }) => show::show(target, *json),
+        Some(RunsCommand::Show { target, taint: true, json }) => taint::show(target, *json),
+        Some(RunsCommand::Show { target, taint: false, json }) => show::show(target, *json),
         Some(RunsCommand::Output { target }) => show::output(target),
         Some(RunsCommand::Budget { json }) => budget::show(cli, *json),
         Some(RunsCommand::Settle { target, rerun, done, failed: _, json }) => {

@@ -93,7 +93,7 @@ fn approve_shows_what_will_happen_and_answers_a_gate_by_the_beginning_of_its_dig
         "input.notes, 22 bytes, sha256",
         "| second line",
         "publish: command cat",
-        "untrusted",
+        "labels    untrusted (input.notes)",
     ] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }
@@ -167,4 +167,31 @@ fn g01_key_typed_before_a_gate_appears_does_not_answer_it() {
     // Control: the same key after the delay approves.
     assert!(session("", "a\r").success());
     assert_eq!(wait_for_end(&lab), "succeeded");
+}
+
+#[test]
+fn runs_show_with_taint_names_the_source_of_a_label_and_the_gate_that_it_excludes() {
+    let lab = lab();
+    let plan = PLAN.replace("deadline = \"1h\"", "deny_when = [\"untrusted\"]");
+    start(&lab, &plan);
+    assert_eq!(wait_for_end(&lab), "failed");
+    let shown: Value = serde_json::from_str(
+        &lab.belljar(["runs", "show", "release", "--taint", "--json"]).succeed(),
+    )
+    .unwrap();
+    let gate = &shown["tasks"][0];
+    assert_eq!((&gate["task"], &gate["state"]), (&"gate".into(), &"failed".into()));
+    let label = &gate["labels"][0];
+    assert_eq!(label["label"], "untrusted");
+    assert_eq!(label["origins"][0]["source"], "input.notes");
+    assert_eq!(label["origins"][0]["path"][0], "gate");
+    assert_eq!(gate["refused"], "untrusted (input.notes)");
+    let text = lab.belljar(["runs", "show", "release/gate", "--taint"]).succeed();
+    let expected = "gate  failed\n  untrusted  input.notes > gate\n  refused    because of untrusted (input.notes)";
+    assert_eq!(text, expected);
+    let refused = &events(&lab, "approval.refused")[0]["fields"];
+    assert_eq!(
+        (&refused["why"], &refused["text"]),
+        (&"labels".into(), &"untrusted (input.notes)".into())
+    );
 }

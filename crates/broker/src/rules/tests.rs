@@ -374,7 +374,11 @@ fn b13_plain_http_and_forwarded_tls_carry_no_secret() {
         };
         // Built by hand, because the parser already refuses such a rule.
         let mut rules = restricted(&[]);
-        rules.allow.push(Rule { id: "x".into(), what: RuleTarget::Http(http) });
+        rules.allow.push(Rule {
+            id: "x".into(),
+            what: RuleTarget::Http(http),
+            marks: Default::default(),
+        });
         rules
     };
     let plain = with_secret(Scheme::Http, Tls::Intercept);

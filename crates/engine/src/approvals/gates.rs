@@ -53,6 +53,8 @@ pub struct GateQuestion {
     pub inputs: Vec<GateInput>,
     /// The tasks that can start after an approval, each with what it does.
     pub dependents: Vec<GateDependent>,
+    /// The labels of everything that the gate reads, with their sources.
+    pub taint: Vec<GateLabel>,
     /// The labels of the output after an approval.
     pub labels: Vec<String>,
     /// The labels that an approval removes.
@@ -63,6 +65,21 @@ pub struct GateQuestion {
     pub max_output: u64,
     /// The reason why the gate cannot be approved now.
     pub obstacle: Option<String>,
+}
+
+/// A label of what a gate reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GateLabel {
+    pub label: String,
+    /// The sources of the label, for example `input.issue`.
+    pub from: Vec<String>,
+}
+
+impl fmt::Display for GateLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)?;
+        if self.from.is_empty() { Ok(()) } else { write!(f, " ({})", self.from.join(", ")) }
+    }
 }
 
 /// A content that a gate reads.

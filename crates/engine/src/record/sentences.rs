@@ -151,6 +151,7 @@ fn known(event: &Event) -> String {
             "gone" => "the program stopped waiting for the answer".to_owned(),
             "rules" => "the rules changed before the answer".to_owned(),
             "nobody" => "no operator could be asked".to_owned(),
+            "labels" => format!("excluded by labels{}", with_note(refused.text.as_deref())),
             other => short(other),
         },
         Event::NetworkChanged(network) => {
@@ -191,6 +192,15 @@ fn known(event: &Event) -> String {
         }
         Event::PlanEnded(plan) => short(&plan.outcome),
         Event::TaskStarted(task) => attempt(&task.task, task.attempt, "started"),
+        Event::GrantRemoved(removed) => {
+            let (task, grant, label) =
+                (short(&removed.task), short(&removed.grant), short(&removed.label));
+            let attempt = removed.attempt;
+            format!(
+                "{task}, attempt {attempt}: {grant}, label {label} from {}",
+                list(&removed.from)
+            )
+        }
         Event::TaskEnded(task) => {
             let reason = with_note(task.reason.as_deref());
             format!("{}{reason}", attempt(&task.task, task.attempt, &task.result))

@@ -4,6 +4,7 @@ mod agent;
 pub(super) mod checks;
 mod code;
 mod model;
+mod taint;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 
 pub(super) use code::start;
+pub(super) use taint::read as read_taint;
 
 /// The number of lines of a failed program that its reason contains.
 const REASON_LINES: usize = 3;
@@ -58,6 +60,7 @@ pub(super) fn fixed_files(
 ) -> Result<BTreeMap<String, Vec<u8>>, EngineError> {
     let mut fixed = model::fixed_tiers(state, plan)?;
     fixed.extend(agent::fixed_files(state, plan, base)?);
+    fixed.extend(taint::fixed_file(state, plan)?);
     Ok(fixed)
 }
 
@@ -180,6 +183,9 @@ impl Context<'_> {
             host::resolve_fixed(self.state, template, workspace.path(), self.base)?;
         let masks = self.masks_with_tools(&task.executor, workspace.path(), masks)?;
         rules.template = with_timeout(&rules.template, lease);
+        if let Some(network) = &mut rules.network {
+            network.remove(&self.removed(&of.instance()));
+        }
         let inputs = self.inputs(&of.instance());
         let inputs = inputs.ok_or_else(|| invalid("an input of the task is missing"))?;
         let work = match &task.executor {
@@ -187,6 +193,10 @@ impl Context<'_> {
             Executor::Code { source } => self.code(task, source, &inputs, &rules)?,
             Executor::Model { tools, .. } => {
                 let tier = tier.take().ok_or_else(missing)?;
+                let removed = tier.secret().and_then(|it| self.without_secret(&of.instance(), it));
+                if let Some(why) = removed {
+                    return Err(EngineError::message(ErrorKind::Refused, why));
+                }
                 match tools {
                     Some(_) => tier.grant_with_tools(&mut rules),
                     None => tier.grant(&mut rules),

@@ -5,6 +5,7 @@
 //! | the plan was accepted, is being cancelled, ended | `plan.accepted`, `plan.cancelling`, `plan.ended` |
 //! | a driver opened the run | `driver.opened` |
 //! | an attempt started, ended, was judged | `task.started`, `task.ended`, `task.judged` |
+//! | a label removed a grant from an attempt | `grant.removed` |
 //! | an attempt will be repeated, is lost | `task.retrying`, `task.lost` |
 //! | a task ended without a result | `task.stopped` |
 //! | a gate was asked, approved, refused | `approval.asked`, `approval.given`, `approval.refused` |
@@ -19,8 +20,8 @@ use std::collections::BTreeSet;
 
 use belljar_ledger::{
     ApprovalAsked, ApprovalGiven, ApprovalRefused, AttentionSettled, BudgetLeased, Digest,
-    DriverOpened, Event, PlanAccepted, PlanCancelling, PlanEnded, TaskEnded, TaskJudged, TaskLost,
-    TaskRetrying, TaskStarted, TaskStopped,
+    DriverOpened, Event, GrantRemoved, PlanAccepted, PlanCancelling, PlanEnded, TaskEnded,
+    TaskJudged, TaskLost, TaskRetrying, TaskStarted, TaskStopped,
 };
 use belljar_model::RunId;
 use belljar_model::caller::Principal;
@@ -32,6 +33,7 @@ use super::machine::{
     Ended, Evidence, Fact, FactKind, FailReason, Moment, Outcome, Output, RefusedBecause, Settled,
     StopReason, TaskRef, Try, Verdict,
 };
+use super::taint::Removed;
 
 /// An event of a run has a value that this version of Belljar cannot use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +61,15 @@ pub fn event(fact: &Fact) -> Event {
             tier: (*tier).into(),
             lease: limit_texts(lease),
             inputs: *inputs,
+            at,
+        }
+        .into(),
+        FactKind::GrantRemoved { of, removed } => GrantRemoved {
+            task: of.instance().to_string(),
+            attempt: of.attempt.into(),
+            grant: removed.grant.to_string(),
+            label: removed.label.to_string(),
+            from: removed.from.clone(),
             at,
         }
         .into(),
@@ -137,6 +148,7 @@ pub fn event(fact: &Fact) -> Event {
             why: match why {
                 RefusedBecause::Rejected => OPERATOR,
                 RefusedBecause::Expired => TIMEOUT,
+                RefusedBecause::Labels => LABELS,
             }
             .to_owned(),
             bound_to: *digest,
@@ -189,6 +201,8 @@ const EDIT: &str = "edit";
 /// The words that questions of boxes use for a refusal by a person and by the deadline.
 const OPERATOR: &str = "operator";
 const TIMEOUT: &str = "timeout";
+/// The word for a refusal because of the labels of inputs.
+const LABELS: &str = "labels";
 
 fn ended_event(of: &Try, end: &Ended, usage: Option<&Amounts>, at: u64) -> TaskEnded {
     let (result, reason, text, output) = match end {
@@ -255,6 +269,13 @@ pub fn fact(event: &Event) -> Result<Option<Fact>, FactError> {
                 event.at,
                 FactKind::TaskStarted { of, box_run, epoch, tier, lease, inputs: event.inputs },
             )
+        }
+        Event::GrantRemoved(event) => {
+            let of = read.attempt(&event.task, event.attempt)?;
+            let grant = event.grant.parse().map_err(|_| read.error("grant"))?;
+            let label = event.label.parse().map_err(|_| read.error("label"))?;
+            let removed = Removed { grant, label, from: event.from.clone() };
+            (event.at, FactKind::GrantRemoved { of, removed })
         }
         Event::TaskEnded(event) => {
             let of = read.attempt(&event.task, event.attempt)?;
@@ -364,6 +385,7 @@ impl Read {
                 why: match event.why.as_str() {
                     OPERATOR => RefusedBecause::Rejected,
                     TIMEOUT => RefusedBecause::Expired,
+                    LABELS => RefusedBecause::Labels,
                     _ => return Err(self.error("why")),
                 },
                 by: event.by.as_deref().map(|by| self.principal(by)).transpose()?,

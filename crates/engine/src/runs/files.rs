@@ -275,6 +275,18 @@ impl RunFiles {
         fs::read(self.submitted(bound, &format!("fixed/{name}"))?).ok()
     }
 
+    /// Returns the content of a file that a submission fixes only if it is needed; `None` if the file is not
+    /// the recorded one.
+    pub(crate) fn optional_fixed(&self, bound: Digest, name: &str) -> Option<Option<Vec<u8>>> {
+        let text = fs::read(self.dir.join(MANIFEST)).ok()?;
+        let manifest: Manifest =
+            (digest_of(&text) == bound).then(|| serde_json::from_slice(&text).ok())??;
+        match manifest.files.contains_key(&format!("fixed/{name}")) {
+            true => self.fixed(bound, name).map(Some),
+            false => Some(None),
+        }
+    }
+
     /// Returns a file of the submission, or `None` if it is not the recorded one.
     fn submitted(&self, bound: Digest, name: &str) -> Option<PathBuf> {
         let text = fs::read(self.dir.join(MANIFEST)).ok()?;

@@ -17,7 +17,7 @@ use super::graph::Selections;
 use super::machine::{FactKind, TaskRef};
 use super::view::Loaded;
 use crate::approvals::gates::{
-    GateApply, GateDependent, GateInput, GateQuestion, GateState, Gates,
+    GateApply, GateDependent, GateInput, GateLabel, GateQuestion, GateState, Gates,
 };
 use crate::approvals::{ApprovalOutcome, Approvals};
 use crate::clones::BranchUpdate;
@@ -251,8 +251,9 @@ impl Context<'_> {
             ..GateQuestion::default()
         };
         gate.inputs = self.gate_inputs(of);
-        let labels: BTreeSet<&String> = gate.inputs.iter().flat_map(|it| &it.labels).collect();
-        gate.labels = labels.into_iter().filter(|it| !gate.clears.contains(it)).cloned().collect();
+        gate.taint = self.gate_taint(&of.task);
+        let labels = gate.taint.iter().map(|it| &it.label);
+        gate.labels = labels.filter(|it| !gate.clears.contains(it)).cloned().collect();
         let content = self.gate_content(of);
         let checked = content.and_then(|content| self.gate_selections(of, &content));
         gate.obstacle = checked.err().map(display::safe_line);
@@ -277,6 +278,21 @@ impl Context<'_> {
             }
         });
         read.collect()
+    }
+
+    /// Returns the labels of everything that a gate reads, each with its sources.
+    fn gate_taint(&self, gate: &TaskId) -> Vec<GateLabel> {
+        let labels = self.progress.labels(gate).into_iter().flatten();
+        let described = labels.map(|label| {
+            let from: BTreeSet<String> = self
+                .progress
+                .origins(gate, label)
+                .into_iter()
+                .map(|origin| display::safe_line(origin.source))
+                .collect();
+            GateLabel { label: label.to_string(), from: from.into_iter().collect() }
+        });
+        described.collect()
     }
 
     fn gate_dependents(&self, gate: &TaskId) -> Vec<GateDependent> {

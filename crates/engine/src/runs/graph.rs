@@ -14,6 +14,8 @@ use belljar_model::plan::{
 };
 use serde_json::Value as Json;
 
+use super::taint::{self, BoxTaint, Marked, PlanTaint};
+
 /// The maximum number of instances of all tasks of a run.
 pub const MAX_INSTANCES: u32 = 10_000;
 
@@ -50,8 +52,10 @@ pub(crate) struct Node {
     pub(crate) backoff: Duration,
     pub(crate) on_crash: OnCrash,
     pub(crate) has_checks: bool,
-    /// The labels of the plan's inputs that the task reads, and of its executor.
-    pub(crate) labels: BTreeSet<Label>,
+    /// The labels that the task has without regard to other tasks, each with its source.
+    pub(crate) own: Vec<(Label, String)>,
+    /// The grants of the box that labels remove.
+    pub(crate) marked: Vec<Marked>,
     pub(crate) budget: RunBudget,
 }
 
@@ -60,6 +64,8 @@ pub(crate) struct Node {
 pub(crate) struct GateNode {
     pub(crate) deadline: Duration,
     pub(crate) clears: BTreeSet<Label>,
+    /// The labels of inputs with which the gate is refused.
+    pub(crate) deny_when: BTreeSet<Label>,
     /// The digests of the specifications of the direct dependents, in the order of the plan.
     pub(crate) dependents: Vec<Digest>,
 }
@@ -158,12 +164,18 @@ fn holds(test: &Test, found: Option<&Json>) -> bool {
 }
 
 impl Graph {
-    /// Builds the graph of a plan that was checked.
+    /// Builds the graph of a plan that was checked, and whose boxes earn and lose nothing by labels.
     pub fn new(plan: &Plan) -> Self {
+        Self::with_taint(plan, &PlanTaint::new())
+    }
+
+    /// Builds the graph of a plan that was checked.
+    pub fn with_taint(plan: &Plan, taint: &PlanTaint) -> Self {
         let ids = plan.tasks.iter().zip(0..);
         let by_id: HashMap<_, _> = ids.map(|(task, ix)| (task.id.clone(), TaskIx(ix))).collect();
         let answer = plan.answer.as_ref().and_then(|id| by_id.get(id).copied());
-        let mut nodes: Vec<Node> = plan.tasks.iter().map(|task| node(task, plan, &by_id)).collect();
+        let node = |task: &Task| node(task, plan, &by_id, taint.get(&task.id));
+        let mut nodes: Vec<Node> = plan.tasks.iter().map(node).collect();
         for (ix, task) in (0..).map(TaskIx).zip(&plan.tasks) {
             for link in inputs(task, &by_id) {
                 if let Some(before) = nodes.get_mut(link.task.0 as usize) {
@@ -237,7 +249,12 @@ impl Index<TaskIx> for Graph {
     }
 }
 
-fn node(task: &Task, plan: &Plan, by_id: &HashMap<TaskId, TaskIx>) -> Node {
+fn node(
+    task: &Task,
+    plan: &Plan,
+    by_id: &HashMap<TaskId, TaskIx>,
+    taint: Option<&BoxTaint>,
+) -> Node {
     let escalate = match &task.executor {
         Executor::Model { escalate, .. } => escalate.len(),
         Executor::Command { .. }
@@ -247,9 +264,10 @@ fn node(task: &Task, plan: &Plan, by_id: &HashMap<TaskId, TaskIx>) -> Node {
         | Executor::Stub { .. } => 0,
     };
     let gate = match &task.executor {
-        Executor::Approval { deadline, clears, .. } => Some(GateNode {
+        Executor::Approval { deadline, clears, deny_when, .. } => Some(GateNode {
             deadline: *deadline,
             clears: clears.iter().cloned().collect(),
+            deny_when: deny_when.iter().cloned().collect(),
             dependents: Vec::new(),
         }),
         Executor::Command { .. }
@@ -277,7 +295,8 @@ fn node(task: &Task, plan: &Plan, by_id: &HashMap<TaskId, TaskIx>) -> Node {
         backoff: task.backoff,
         on_crash: task.on_crash,
         has_checks: !task.checks.is_empty(),
-        labels: own_labels(task, plan),
+        own: taint::own(task, plan, taint),
+        marked: taint.map(|taint| taint.marked.clone()).unwrap_or_default(),
         budget: task.budget.clone(),
     }
 }
@@ -336,19 +355,6 @@ fn selects(task: &Task, ix: TaskIx) -> impl Iterator<Item = (&TaskId, Select)> {
         Some(ForEach::Values(_)) | None => None,
     };
     [when, list].into_iter().flatten()
-}
-
-/// Returns the labels that an output has without regard to other tasks.
-fn own_labels(task: &Task, plan: &Plan) -> BTreeSet<Label> {
-    let inputs = task.data.iter().filter_map(|edge| match &edge.from {
-        Source::Input(name) => plan.inputs.get(name),
-        Source::Task(_) => None,
-    });
-    let mut labels: BTreeSet<Label> = inputs.flat_map(|input| input.labels.clone()).collect();
-    if matches!(task.executor, Executor::Agent { .. } | Executor::Model { .. }) {
-        labels.extend("model".parse());
-    }
-    labels
 }
 
 /// Returns the digest of everything that the plan says about a task.

@@ -8,12 +8,13 @@
 //! |---|---|---|---|
 //! | waiting | inputs done | ready; approval: gated | none → Reserve; approval.asked → Notify |
 //! | waiting | `when` false; input failed | skipped; stopped | task.stopped |
-//! | ready | lease; none left | running; stopped | task.started → Start; task.stopped |
+//! | ready | lease; none left | running; stopped | grant.removed, task.started → Start; task.stopped |
 //! | running | ended well | judging, or done | task.ended → Settle, Judge |
 //! | judging | all checks pass | done | task.judged → Settle |
 //! | running, judging | failed, rejected | backoff, else failed | task.ended or task.judged, task.retrying → Settle, Wake |
 //! | running | host gone: no effect; maybe | ready; attention | task.ended; task.lost → Settle |
 //! | backoff | due | ready | none → Reserve |
+//! | waiting | inputs of an approval done, labels exclude it | failed | approval.refused |
 //! | gated | approve, edit; reject, deadline | done; failed | approval.given; approval.refused |
 //! | attention | settle | ready, done, failed | attention.settled |
 //! | ready | output of the run that is repeated | done | attention.settled, recorded at the start |
@@ -33,6 +34,7 @@
 
 mod apply;
 mod decide;
+mod labels;
 mod state;
 mod types;
 

@@ -235,17 +235,6 @@ pub fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
         Err(invalid(format!("task `{}`: {what} is not supported yet", task.id)))
     };
     for task in plan.tasks() {
-        match &task.executor {
-            Executor::Command { .. }
-            | Executor::Code { .. }
-            | Executor::Agent { .. }
-            | Executor::Model { .. }
-            | Executor::Stub { .. } => {}
-            Executor::Approval { deny_when, .. } if !deny_when.is_empty() => {
-                return refuse(task, "`deny_when`");
-            }
-            Executor::Approval { .. } => {}
-        }
         for check in &task.checks {
             match check {
                 Check::Model { .. } => return refuse(task, "a check by a model"),

@@ -13,4 +13,5 @@ mod properties;
 mod rules;
 mod shapes;
 mod sim;
+mod taint;
 mod threats;

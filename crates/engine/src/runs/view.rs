@@ -11,6 +11,7 @@ use belljar_model::plan::{CheckedPlan, Plan};
 use belljar_model::{Purpose, RunId};
 
 use super::budget::{Amounts, Settlement};
+use super::executors;
 use super::facts;
 use super::files::{RunFiles, Submitted};
 use super::graph::Graph;
@@ -90,6 +91,8 @@ pub struct TaskView {
     pub usage: Amounts,
     /// The last lines of a running program.
     pub lines: Vec<String>,
+    /// The labels of the output, once the task is done.
+    pub labels: Vec<String>,
 }
 
 /// Returns the runs of plans, newest first.
@@ -290,6 +293,8 @@ impl FollowedRun {
                 let known = self.details.get(&of).cloned();
                 let mut view = known.unwrap_or_else(|| TaskView::new(of.clone()));
                 view.status = progress.status(&of).unwrap_or(Status::Waiting);
+                let labels = progress.output(&of).into_iter().flat_map(|output| &output.labels);
+                view.labels = labels.map(ToString::to_string).collect();
                 if let (Status::Running, Some(box_run)) = (view.status, view.box_run) {
                     view.lines = host::tail(state, box_run, LAST_LINES);
                 }
@@ -337,6 +342,7 @@ impl TaskView {
             tier: 0,
             usage: Amounts::NONE,
             lines: Vec::new(),
+            labels: Vec::new(),
         }
     }
 }
@@ -402,6 +408,7 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
         }),
         FactKind::PlanAccepted { .. }
         | FactKind::DriverOpened { .. }
+        | FactKind::GrantRemoved { .. }
         | FactKind::TaskRetrying { .. }
         | FactKind::BudgetLeased { .. }
         | FactKind::PlanCancelling { .. }
@@ -465,7 +472,8 @@ impl Loaded {
         };
         let files = RunFiles::of(state.store().layout(), run);
         let submitted = files.read(bound)?;
-        let graph = Arc::new(Graph::new(&plan_of(&submitted.plan)));
+        let taint = executors::read_taint(&files, bound)?;
+        let graph = Arc::new(Graph::with_taint(&plan_of(&submitted.plan), &taint));
         let progress = RunState::new(Arc::clone(&graph), run);
         let mut loaded = Self {
             submitted,

@@ -38,6 +38,8 @@ mod plan_runs;
 #[cfg(test)]
 mod plan_schedules;
 #[cfg(test)]
+mod plan_taint;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod run_rows;

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod failures;
+mod injection;
 mod tenants;
 mod tools;
 

@@ -299,7 +299,10 @@ fn output_of_the_wrong_type_or_size_fails_with_a_named_reason() {
 #[test]
 fn executors_and_limits_that_are_not_supported_are_refused_before_anything_is_recorded() {
     let engine = TestEngine::new();
-    let plans = [("[task.a]\ndo = { approval = 'Go?', deny_when = ['untrusted'] }", "`deny_when`")];
+    let plans = [(
+        "[task.a]\ndo = { approval = 'Go?' }\noutput = 'json'\ncheck = [{ schema = 's.json' }]",
+        "a check of an approval",
+    )];
     for (text, expected) in plans {
         let error = try_submit(&engine, text, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Config;
 use crate::choice::Net;
 use crate::net::{
-    Allow, HostPattern, HttpRule, Policy, PresetName, Rule, RuleTarget, Scheme, SecretDecl,
-    SecretName, Tls,
+    Allow, HostPattern, HttpRule, Policy, PresetName, Rule, RuleMarks, RuleTarget, Scheme,
+    SecretDecl, SecretName, Tls,
 };
 use crate::template::Template;
 
@@ -103,7 +103,8 @@ impl Template {
 /// Returns the rule that carries a secret to its host on a full network.
 fn rule_for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
     let http = HttpRule { websocket: true, ..HttpRule::https(host.clone()) };
-    Rule { id: format!("secret {}: {host}", secret.name), what: RuleTarget::Http(http) }
+    let (id, what) = (format!("secret {}: {host}", secret.name), RuleTarget::Http(http));
+    Rule { id, what, marks: RuleMarks::default() }
 }
 
 /// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts;

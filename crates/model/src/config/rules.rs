@@ -10,8 +10,9 @@ use super::keys::{
 };
 use crate::net::{
     Allow, HostPattern, HttpRule, Method, PathPattern, PresetName, Rule, RuleError, RuleLimits,
-    RuleTarget, Scheme, SecretName, TcpRule, Tls,
+    RuleMarks, RuleTarget, Scheme, SecretName, TcpRule, Tls,
 };
+use crate::plan::Label;
 
 /// The maximum number of rules in a list, far above any real file.
 const MAX_RULES: usize = 4096;
@@ -33,9 +34,11 @@ struct Raw {
     connect: Option<SocketAddr>,
     tcp: Option<TcpRule>,
     host_port: Option<u16>,
+    untrusted: Option<bool>,
+    deny_when: Vec<Label>,
 }
 
-const KEYS: [(&str, ParseValue<Raw>); 15] = [
+const KEYS: [(&str, ParseValue<Raw>); 17] = [
     ("name", |raw, value| set(&mut raw.name, name(value))),
     ("preset", |raw, value| set(&mut raw.preset, scalar(value))),
     ("host", |raw, value| set(&mut raw.host, host(value))),
@@ -51,6 +54,8 @@ const KEYS: [(&str, ParseValue<Raw>); 15] = [
     ("connect", |raw, value| set(&mut raw.connect, connect(value))),
     ("tcp", |raw, value| set(&mut raw.tcp, tcp(value))),
     ("host-port", |raw, value| set(&mut raw.host_port, port(value))),
+    ("untrusted", |raw, value| set(&mut raw.untrusted, boolean(value))),
+    ("deny-when", |raw, value| fill(&mut raw.deny_when, list(value))),
 ];
 
 const LIMITS: [(&str, ParseValue<RuleLimits>); 3] = [
@@ -64,8 +69,10 @@ pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Invalid> {
     each(value, Allow::from_str, |raw| match raw.preset {
         Some(preset) => raw.only_preset().map(|()| Allow::Preset(preset)),
         None => {
+            let marks = raw.marks();
             let (name, what) = raw.what(Use::Allow)?;
-            Rule::allowing(name, what).map(|rule| Allow::Rule(Box::new(rule))).map_err(invalid)
+            let rule = Rule::allowing(name, what).map_err(invalid)?;
+            Ok(Allow::Rule(Box::new(rule.with_marks(marks))))
         }
     })
 }
@@ -75,6 +82,7 @@ pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Invalid> {
     each(value, Rule::deny, |raw| match raw.preset {
         Some(_) => Err(invalid("`preset` is not possible in a `deny` rule")),
         None => {
+            raw.marks().check_deny().map_err(invalid)?;
             let (name, what) = raw.what(Use::Deny)?;
             Rule::denying(name, what).map_err(invalid)
         }
@@ -86,8 +94,9 @@ pub(super) fn ask(value: &Value<'_>) -> Result<Vec<Rule>, Invalid> {
     each(value, Rule::ask, |raw| match raw.preset {
         Some(_) => Err(invalid("`preset` is not possible in an `ask` rule")),
         None => {
+            let marks = raw.marks();
             let (name, what) = raw.what(Use::Ask)?;
-            Rule::asking(name, what).map_err(invalid)
+            Ok(Rule::asking(name, what).map_err(invalid)?.with_marks(marks))
         }
     })
 }
@@ -153,6 +162,8 @@ impl Raw {
             connect,
             tcp,
             host_port,
+            untrusted,
+            deny_when,
         } = self;
         let alone = name.is_none()
             && host.is_none()
@@ -163,13 +174,20 @@ impl Raw {
             && websocket.is_none()
             && connect.is_none()
             && tcp.is_none()
-            && host_port.is_none();
+            && host_port.is_none()
+            && untrusted.is_none()
+            && deny_when.is_empty();
         if alone && ports.is_none() && methods.is_none() && paths.is_none() {
             return Ok(());
         }
         Err(invalid(
             "`preset` cannot be combined with other keys; write its rules out to change them",
         ))
+    }
+
+    fn marks(&self) -> RuleMarks {
+        let deny_when = self.deny_when.iter().cloned().collect();
+        RuleMarks { untrusted: self.untrusted.unwrap_or(false), deny_when }
     }
 
     fn what(self, purpose: Use) -> Result<(Option<String>, RuleTarget), Invalid> {

@@ -8,6 +8,7 @@ use crate::net::{
     PathPattern, SecretDecl, SecretKind, SecretName, Shape, SignedMessage, Slot, TokenBody,
     TokenUrl, header_name,
 };
+use crate::plan::Label;
 
 /// The parsed keys of a secret's declaration, before they are checked together.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ struct Raw {
     env: Option<String>,
     captures: Vec<Capture>,
     budget: Budget,
+    deny_when: Vec<Label>,
     kind: Option<String>,
     region: Option<String>,
     service: Option<String>,
@@ -38,7 +40,7 @@ struct Raw {
     scope: Option<String>,
 }
 
-const KEYS: [(&str, ParseValue<Raw>); 24] = [
+const KEYS: [(&str, ParseValue<Raw>); 25] = [
     ("hosts", |raw, value| fill(&mut raw.hosts, list(value))),
     ("slots", |raw, value| set(&mut raw.slots, list(value))),
     ("methods", |raw, value| set(&mut raw.methods, list(value))),
@@ -47,6 +49,7 @@ const KEYS: [(&str, ParseValue<Raw>); 24] = [
     ("env", |raw, value| set(&mut raw.env, text(value))),
     ("captures", |raw, value| fill(&mut raw.captures, list(value))),
     ("budget", |raw, value| table(&mut raw.budget, &BUDGET, value)),
+    ("deny-when", |raw, value| fill(&mut raw.deny_when, list(value))),
     ("kind", |raw, value| set(&mut raw.kind, kind(value))),
     ("region", |raw, value| set(&mut raw.region, plain(value))),
     ("service", |raw, value| set(&mut raw.service, plain(value))),
@@ -80,6 +83,7 @@ pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, In
         kind,
         captures: raw.captures,
         budget: raw.budget,
+        deny_when: raw.deny_when.into_iter().collect(),
         ..SecretDecl { slots: Vec::new(), shape: Shape::default(), ..base }
     };
     secret.check().map_err(invalid)?;

@@ -1,4 +1,5 @@
 mod golden;
+mod marks;
 mod network;
 
 use std::path::Path;

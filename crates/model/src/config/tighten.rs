@@ -238,9 +238,20 @@ fn subset_of_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Loosen
             };
             return Err(loosening("allow", asked, "no such rule"));
         };
-        kept.push(rule.clone());
+        kept.push(with_marks_of(asked, rule));
     }
     Ok(kept)
+}
+
+/// Returns the rule of the operator with its marks and those of the project, which can only restrict.
+fn with_marks_of(asked: &Allow, rule: &Allow) -> Allow {
+    match (asked, rule) {
+        (Allow::Rule(asked), Allow::Rule(rule)) => {
+            let marks = rule.marks.and(&asked.marks);
+            Allow::Rule(Box::new(Rule::clone(rule).with_marks(marks)))
+        }
+        (Allow::Preset(_), rule) | (Allow::Rule(_), rule @ Allow::Preset(_)) => rule.clone(),
+    }
 }
 
 /// Returns whether the project's rule names this rule of the operator.
@@ -270,7 +281,9 @@ fn add_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
 /// Fewer rules would allow requests without approval; more would ask about hosts unknown to the
 /// operator.
 fn same_ask_rules(asked: &[Rule], base: Vec<Rule>) -> Result<Vec<Rule>, Loosening> {
-    match asked.iter().find(|rule| !base.contains(rule)) {
+    let is_known =
+        |asked: &&Rule| base.iter().any(|rule| (&rule.id, &rule.what) == (&asked.id, &asked.what));
+    match asked.iter().find(|rule| !is_known(rule)) {
         Some(rule) => Err(loosening("ask", &rule.what, "no such rule")),
         None => Ok(base),
     }

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::net::{Allow, Budget, HttpRule, Rule, RuleLimits, RuleTarget, TcpRule, Tls};
+use crate::net::{Allow, Budget, HttpRule, Rule, RuleLimits, RuleMarks, RuleTarget, TcpRule, Tls};
 use crate::template::Template;
 use crate::time::Timeout;
 
@@ -113,6 +113,13 @@ fn long_form(rule: &Rule, verb: &str) -> Value {
             }
         }
         RuleTarget::Http(http) => put_http(&mut put, http),
+    }
+    let RuleMarks { untrusted, deny_when } = &rule.marks;
+    if *untrusted {
+        put("untrusted", Value::Boolean(true));
+    }
+    if !deny_when.is_empty() {
+        put("deny-when", list(deny_when));
     }
     Value::Table(table)
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ModelServer;
 use super::host::{HOST_NAME, Target, TargetError, split_port};
+use super::marks::RuleMarks;
 use super::pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
 use super::preset::{PresetError, PresetName};
 use super::rate::RuleLimits;
@@ -21,11 +22,30 @@ use super::secret::SecretName;
 use super::web::{Method, MethodError, Scheme, Tls};
 
 /// A network rule and the id by which logs and refusals name it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     pub id: String,
     pub what: RuleTarget,
+    #[serde(default)]
+    pub marks: RuleMarks,
+}
+
+/// The JSON of a rule is hashed as a part of the policy in `run.created`, and must not change for rules
+/// without marks. Binary formats need every field.
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { id, what, marks } = self;
+        let is_omitted = serializer.is_human_readable() && marks.is_empty();
+        let mut fields = serializer.serialize_struct("Rule", if is_omitted { 2 } else { 3 })?;
+        fields.serialize_field("id", id)?;
+        fields.serialize_field("what", what)?;
+        match is_omitted {
+            true => fields.skip_field("marks")?,
+            false => fields.serialize_field("marks", marks)?,
+        }
+        fields.end()
+    }
 }
 
 /// An entry of an `allow` list: a rule or a preset.
@@ -221,19 +241,29 @@ impl Rule {
     /// Creates and checks an `allow` rule; without a name, the text of the rule becomes its id.
     pub fn allowing(name: Option<String>, what: RuleTarget) -> Result<Self, RuleError> {
         what.check_allow()?;
-        Ok(Self { id: name.unwrap_or_else(|| format!("allow {what}")), what })
+        Ok(Self::named(name.unwrap_or_else(|| format!("allow {what}")), what))
     }
 
     /// Creates and checks a `deny` rule; without a name, the text of the rule becomes its id.
     pub fn denying(name: Option<String>, what: RuleTarget) -> Result<Self, RuleError> {
         what.check_deny()?;
-        Ok(Self { id: name.unwrap_or_else(|| format!("deny {what}")), what })
+        Ok(Self::named(name.unwrap_or_else(|| format!("deny {what}")), what))
     }
 
     /// Creates and checks an `ask` rule; without a name, the text of the rule becomes its id.
     pub fn asking(name: Option<String>, what: RuleTarget) -> Result<Self, RuleError> {
         what.check_ask()?;
-        Ok(Self { id: name.unwrap_or_else(|| format!("ask {what}")), what })
+        Ok(Self::named(name.unwrap_or_else(|| format!("ask {what}")), what))
+    }
+
+    fn named(id: String, what: RuleTarget) -> Self {
+        Self { id, what, marks: RuleMarks::default() }
+    }
+
+    /// Returns the rule with these marks.
+    #[must_use]
+    pub fn with_marks(self, marks: RuleMarks) -> Self {
+        Self { marks, ..self }
     }
 
     /// Returns an error if a deserialized `allow` rule is invalid.
@@ -249,6 +279,7 @@ impl Rule {
     /// Returns an error if a deserialized `deny` rule is invalid.
     pub fn check_deny(&self) -> Result<(), RuleError> {
         self.check_id()?;
+        self.marks.check_deny()?;
         self.what.check_deny()
     }
 

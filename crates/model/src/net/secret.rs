@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::ser::{SerializeStruct as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
@@ -14,6 +15,7 @@ use super::shape::Shape;
 use super::signer::SecretKind;
 use super::slot::{Slot, SlotError, header_name, json_pointer};
 use super::web::Method;
+use crate::plan::Label;
 
 /// The name of a secret: lower-case letters, digits, `-` and `_`; also the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,7 +120,7 @@ impl fmt::Display for Capture {
 by_text!(SecretName, Capture);
 
 /// The declaration of a secret: its hosts, its slots in requests, and its placeholder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct SecretDecl {
     pub name: SecretName,
     /// The hosts that can receive the secret; never empty.
@@ -135,6 +137,47 @@ pub struct SecretDecl {
     pub kind: SecretKind,
     pub captures: Vec<Capture>,
     pub budget: Budget,
+    /// The labels that remove the secret from the box of a task.
+    #[serde(default)]
+    pub deny_when: BTreeSet<Label>,
+}
+
+/// The JSON of a declaration is hashed as a part of the policy in `run.created`, and must not change for
+/// secrets without `deny_when`. Binary formats need every field.
+impl Serialize for SecretDecl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            name,
+            hosts,
+            slots,
+            methods,
+            paths,
+            shape,
+            env,
+            kind,
+            captures,
+            budget,
+            deny_when,
+        } = self;
+        let is_omitted = serializer.is_human_readable() && deny_when.is_empty();
+        let count = if is_omitted { 10 } else { 11 };
+        let mut fields = serializer.serialize_struct("SecretDecl", count)?;
+        fields.serialize_field("name", name)?;
+        fields.serialize_field("hosts", hosts)?;
+        fields.serialize_field("slots", slots)?;
+        fields.serialize_field("methods", methods)?;
+        fields.serialize_field("paths", paths)?;
+        fields.serialize_field("shape", shape)?;
+        fields.serialize_field("env", env)?;
+        fields.serialize_field("kind", kind)?;
+        fields.serialize_field("captures", captures)?;
+        fields.serialize_field("budget", budget)?;
+        match is_omitted {
+            true => fields.skip_field("deny_when")?,
+            false => fields.serialize_field("deny_when", deny_when)?,
+        }
+        fields.end()
+    }
 }
 
 /// The reason why the declaration of a secret is invalid.
@@ -177,6 +220,7 @@ impl SecretDecl {
             kind: SecretKind::Token,
             captures: Vec::new(),
             budget: Budget::default(),
+            deny_when: BTreeSet::new(),
         }
     }
 

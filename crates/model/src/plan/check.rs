@@ -5,6 +5,7 @@
 
 mod ceiling;
 mod graph;
+mod labels;
 mod tasks;
 
 pub use ceiling::{Ceiling, TierFacts};
@@ -37,6 +38,7 @@ impl Plan {
         checker.budgets();
         checker.answer();
         checker.tasks();
+        checker.labels();
         if let Some(graph) = &graph {
             checker.references(graph);
         }

@@ -1,4 +1,5 @@
 mod check;
+mod labels;
 mod parse;
 mod stored;
 

@@ -196,8 +196,9 @@ pub(super) fn text(gate: &GateQuestion) -> String {
     if gate.dependents.is_empty() && gate.apply.is_none() {
         row("then", "nothing starts");
     }
-    if !gate.labels.is_empty() {
-        row("labels", &gate.labels.join(", "));
+    if !gate.taint.is_empty() {
+        let labels: Vec<String> = gate.taint.iter().map(ToString::to_string).collect();
+        row("labels", &labels.join(", "));
     }
     if !gate.clears.is_empty() {
         row("clears", &gate.clears.join(", "));

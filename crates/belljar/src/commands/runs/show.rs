@@ -180,6 +180,7 @@ fn task_page(view: &RunView, task: &TaskView) -> String {
         ("started", time(task.started)),
         ("ended", time(task.ended)),
         ("used", (!usage.is_empty()).then(|| usage.join(", "))),
+        ("labels", (!task.labels.is_empty()).then(|| task.labels.join(", "))),
         ("output", lines),
     ];
     let mut text = String::new();
@@ -239,5 +240,6 @@ pub(crate) fn task_json(view: &RunView, task: &TaskView) -> Json {
         "needs_attention": task.lost.is_some(),
         "usage": rows::usage_json(&task.usage),
         "lines": task.lines,
+        "labels": task.labels,
     })
 }

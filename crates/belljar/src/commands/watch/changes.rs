@@ -4,6 +4,7 @@ use belljar_engine::moment;
 use belljar_engine::runs::machine::{
     Ended, Fact, FactKind, Moment, RefusedBecause, Settled, Status, TaskRef, Verdict,
 };
+use belljar_engine::runs::taint;
 use belljar_engine::runs::view::{RunView, TaskView};
 use belljar_model::{RunId, display};
 use serde_json::{Value as Json, json};
@@ -84,9 +85,17 @@ impl Change {
             FactKind::ApprovalGiven { of, by, .. } => {
                 (of.instance(), Some(of.attempt), Status::Done.name(), Some(format!("by {by}")))
             }
-            FactKind::ApprovalRefused { of, why, by, .. } => {
+            FactKind::GrantRemoved { of, removed } => {
+                let by = taint::sentence(&removed.label, &removed.from);
+                let text = format!("{}, because of {by}", removed.grant);
+                (of.instance(), Some(of.attempt), "grant_removed", Some(text))
+            }
+            FactKind::ApprovalRefused { of, why, by, text, .. } => {
                 let text = match (why, by) {
                     (RefusedBecause::Rejected, Some(by)) => format!("rejected by {by}"),
+                    (RefusedBecause::Labels, _) => {
+                        format!("excluded by labels: {}", text.as_deref().unwrap_or_default())
+                    }
                     (why, _) => why.name().to_owned(),
                 };
                 (of.instance(), Some(of.attempt), Status::Failed.name(), Some(text))

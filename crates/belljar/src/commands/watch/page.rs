@@ -281,6 +281,7 @@ mod tests {
                 false => Amounts::NONE,
             },
             lines: vec![note.to_owned()],
+            labels: Vec::new(),
         }
     }
 

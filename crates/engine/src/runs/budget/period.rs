@@ -118,6 +118,7 @@ pub fn booked_instance(fact: &FactKind) -> Option<TaskRef> {
         FactKind::TaskStopped { of, .. } => Some(of.clone()),
         FactKind::PlanAccepted { .. }
         | FactKind::DriverOpened { .. }
+        | FactKind::GrantRemoved { .. }
         | FactKind::TaskRetrying { .. }
         | FactKind::ApprovalAsked { .. }
         | FactKind::ApprovalGiven { .. }
@@ -155,6 +156,7 @@ pub fn book(fact: &FactKind, held: &Held) -> Booking {
         FactKind::TaskLost { .. } => settled(held, None).0,
         FactKind::PlanAccepted { .. }
         | FactKind::DriverOpened { .. }
+        | FactKind::GrantRemoved { .. }
         | FactKind::TaskRetrying { .. }
         | FactKind::ApprovalAsked { .. }
         | FactKind::ApprovalGiven { .. }

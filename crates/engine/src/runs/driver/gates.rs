@@ -105,7 +105,7 @@ pub(in crate::runs) fn outcome_of(
     }
     let FactKind::ApprovalRefused { digest, why, by, .. } = fact else { return None };
     let outcome = match why {
-        RefusedBecause::Rejected => ApprovalOutcome::Denied,
+        RefusedBecause::Rejected | RefusedBecause::Labels => ApprovalOutcome::Denied,
         RefusedBecause::Expired => ApprovalOutcome::Expired,
     };
     Some((*digest, outcome, by.clone()))

@@ -150,6 +150,7 @@ impl Context<'_> {
             reference: reference(self.run, &instance),
             name: box_name(self.run, &instance)?,
             current_dir: self.base.clone(),
+            removed: self.removed(&instance),
         };
         Ok(TaskRunSpec {
             run: box_run,

@@ -143,6 +143,11 @@ impl FixedTier {
         }
     }
 
+    /// Returns the name of the key of the tier.
+    pub(super) fn secret(&self) -> Option<&SecretName> {
+        self.secret.as_ref().map(|secret| &secret.name)
+    }
+
     fn target(&self) -> Option<&Target> {
         self.rule.http().and_then(|http| http.host.target())
     }

@@ -3,6 +3,7 @@ use belljar_model::RunId;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::runs::taint::GrantName;
 
 fn digests() -> impl Strategy<Value = Digest> {
     any::<[u8; 32]>().prop_map(Digest::new)
@@ -75,6 +76,10 @@ fn kinds() -> impl Strategy<Value = FactKind> {
         Just(Settled::Failed),
         outputs().prop_map(Settled::Done),
     ];
+    let grants = prop_oneof![
+        "[a-z]{1,9}".prop_map(|name| GrantName::Secret(name.parse().unwrap())),
+        ".{0,20}".prop_map(GrantName::Rule),
+    ];
     let box_run =
         proptest::option::of((0_u64..1 << 48, any::<u32>()).prop_map(|(a, b)| RunId::new(a, b)));
     prop_oneof![
@@ -88,6 +93,12 @@ fn kinds() -> impl Strategy<Value = FactKind> {
                 tier,
                 lease,
                 inputs
+            }
+        ),
+        (tries(), grants, "[a-z]{1,9}", proptest::collection::vec(".{0,20}", 0..3)).prop_map(
+            |(of, grant, label, from)| {
+                let label = label.parse().unwrap();
+                FactKind::GrantRemoved { of, removed: Removed { grant, label, from } }
             }
         ),
         (tries(), ended, usage()).prop_map(|(of, end, usage)| FactKind::TaskEnded {
@@ -223,6 +234,15 @@ fn kinds_and_fields_of_facts_are_unchanged() {
         },
         "task.started at=9 attempt=2 box_run=0000000000000001 epoch=3 inputs lease=[tokens=5,boxes=1] task=fix[1] tier=1",
     );
+    let removed = Removed {
+        grant: GrantName::Secret("deploy".parse().unwrap()),
+        label: "untrusted".parse().unwrap(),
+        from: vec!["input.issue".to_owned()],
+    };
+    check(
+        FactKind::GrantRemoved { of: of(), removed },
+        "grant.removed at=9 attempt=2 from=[input.issue] grant=secret deploy label=untrusted task=fix[1]",
+    );
     check(
         FactKind::TaskEnded { of: of(), end: Ended::Done(output()), usage },
         "task.ended at=9 attempt=2 labels=[model] output output_bytes=3 result=done selections=0001ffff task=fix[1] usage=[money=7]",
@@ -311,6 +331,16 @@ fn kinds_and_fields_of_facts_are_unchanged() {
             text: None,
         },
         "approval.refused at=9 attempt=2 bound_to task=fix[1] why=timeout",
+    );
+    check(
+        FactKind::ApprovalRefused {
+            of: of(),
+            digest,
+            why: RefusedBecause::Labels,
+            by: None,
+            text: Some("untrusted (input.issue)".to_owned()),
+        },
+        "approval.refused at=9 attempt=2 bound_to task=fix[1] text=untrusted (input.issue) why=labels",
     );
     check(
         FactKind::AttentionSettled { of: of(), how: Settled::Rerun, by: by.clone() },

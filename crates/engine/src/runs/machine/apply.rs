@@ -5,8 +5,8 @@
 
 use super::state::{Inputs, Instance, InstanceIx, Pending, Progress, Resolution, RunState, State};
 use super::types::{
-    Command, Ended, Fact, FactKind, FailReason, Output, Settled, Status, StopReason, TaskRef, Try,
-    Verdict,
+    Command, Ended, Fact, FactKind, FailReason, Output, RefusedBecause, Settled, Status,
+    StopReason, TaskRef, Try, Verdict,
 };
 use crate::runs::budget::{Amounts, Limits, Settlement, settle};
 use crate::runs::gate::inputs_digest;
@@ -33,6 +33,8 @@ impl RunState {
             }
             FactKind::DriverOpened { epoch } => self.epoch = self.epoch.max(*epoch),
             FactKind::TaskStarted { of, lease, .. } => self.started(of, *lease, commands),
+            // The grants follow from the labels, which are part of the state.
+            FactKind::GrantRemoved { .. } => {}
             FactKind::TaskEnded { of, end, usage } => self.ended(of, end, *usage, commands),
             FactKind::TaskJudged { of, verdict, usage, .. } => {
                 self.judged(of, verdict, *usage, commands);
@@ -67,9 +69,15 @@ impl RunState {
                     self.finish(ix, State::Done(Box::new(output.clone())), commands);
                 }
             }
-            FactKind::ApprovalRefused { of, digest, .. } => {
+            FactKind::ApprovalRefused { of, digest, why, .. } => {
                 let is_asked = |state: &State| matches!(state, State::Gated { digest: asked, .. } if asked == digest);
-                if let Some(ix) = self.expect(of, is_asked) {
+                // A gate that labels exclude is refused before it is asked.
+                let is_excluded = |ix: &InstanceIx| {
+                    *why == RefusedBecause::Labels && self.at(*ix).state == State::Asking
+                };
+                let excluded = self.next_attempt(of).filter(is_excluded);
+                if let Some(ix) = self.expect(of, is_asked).or(excluded) {
+                    self.at_mut(ix).attempt = of.attempt;
                     self.finish(ix, State::Failed, commands);
                 }
             }

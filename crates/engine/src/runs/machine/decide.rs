@@ -34,7 +34,12 @@ pub fn decide(state: &RunState, input: &Input) -> Vec<Fact> {
                 accepted(state, *plan, *policy).into_iter().collect()
             }
             InputKind::Opened { epoch } => opened(state, *epoch).into_iter().collect(),
-            InputKind::Lease(of, lease) => leased(state, of, lease, now).into_iter().collect(),
+            InputKind::Lease(of, lease) => {
+                let fact = leased(state, of, lease, now);
+                let is_start = matches!(fact, Some(FactKind::TaskStarted { .. }));
+                let removed = if is_start { state.removals(of) } else { Vec::new() };
+                removed.into_iter().chain(fact).collect()
+            }
             InputKind::More(of, more) => {
                 let running = running(state, of).filter(|ix| !state.at(*ix).cancelling);
                 running
@@ -335,6 +340,10 @@ fn ask(state: &RunState, ix: InstanceIx, now: Moment) -> Option<FactKind> {
     };
     let millis = u64::try_from(gate.deadline.as_millis()).unwrap_or(u64::MAX);
     let (of, digest) = (state.next(ix), bound.digest());
+    if let Some(text) = state.exclusion(ix) {
+        let (why, text) = (RefusedBecause::Labels, Some(shortened(&text)));
+        return Some(FactKind::ApprovalRefused { of, digest, why, by: None, text });
+    }
     Some(FactKind::ApprovalAsked { of, digest, deadline: now.after(millis) })
 }
 

@@ -69,7 +69,7 @@ pub(super) struct TaskState {
     pub(super) condition: bool,
     /// The number of items, once known from an output.
     pub(super) items: Option<Result<u32, ItemsError>>,
-    /// The labels of the outputs and inputs that the task reads.
+    /// The labels of the outputs and inputs that the task reads, and of its own box.
     pub(super) labels: BTreeSet<Label>,
     /// The digest of the outputs that the task reads, once its instances exist.
     pub(super) digest: Option<Digest>,
@@ -188,7 +188,7 @@ impl RunState {
                 },
                 condition: false,
                 items: None,
-                labels: node.labels.clone(),
+                labels: node.own.iter().map(|(label, _)| label.clone()).collect(),
                 digest: None,
                 cancelling: false,
                 first: 0,

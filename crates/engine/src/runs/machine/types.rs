@@ -12,6 +12,7 @@ use belljar_model::plan::{Label, TaskId};
 use crate::runs::budget::{Amounts, Limits, Settlement, Spent, UsedUp};
 use crate::runs::gate::Sender;
 use crate::runs::graph::Selections;
+use crate::runs::taint::Removed;
 
 /// A time in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -279,6 +280,8 @@ names! {
         Rejected = "rejected",
         /// Nobody answered before the deadline.
         Expired = "expired",
+        /// The inputs have a label that excludes the gate, so nobody was asked.
+        Labels = "labels",
     }
 }
 
@@ -413,6 +416,11 @@ pub enum FactKind {
         /// The digest of the outputs that the task reads.
         inputs: Digest,
     },
+    /// A label removes a grant from the box of an attempt that is about to start.
+    GrantRemoved {
+        of: Try,
+        removed: Removed,
+    },
     TaskEnded {
         of: Try,
         end: Ended,
@@ -462,7 +470,7 @@ pub enum FactKind {
         digest: Digest,
         why: RefusedBecause,
         by: Option<Principal>,
-        /// The reason that the person gave.
+        /// The reason that the person gave, or the labels that exclude the gate.
         text: Option<String>,
     },
     AttentionSettled {

@@ -17,7 +17,7 @@ use crate::runs::budget::period::{Booking, Held, book, booked_instance};
 use crate::runs::budget::{Limits, Unit};
 use crate::runs::facts;
 use crate::runs::machine::{
-    Ended, Fact, FactKind, Moment, Output, RefusedBecause, Settled, Status, TaskRef, Verdict,
+    Ended, Fact, FactKind, Moment, Output, Settled, Status, TaskRef, Verdict,
 };
 
 /// The number of rows of the ledger's index in memory at once.
@@ -202,7 +202,9 @@ impl Rows<'_> {
                 }
                 Ok(())
             }
-            FactKind::DriverOpened { .. } | FactKind::PlanCancelling { .. } => Ok(()),
+            FactKind::DriverOpened { .. }
+            | FactKind::PlanCancelling { .. }
+            | FactKind::GrantRemoved { .. } => Ok(()),
             FactKind::TaskStarted { of, box_run, tier, .. } => {
                 let change = TaskChange {
                     state: Some(Status::Running),
@@ -268,11 +270,7 @@ impl Rows<'_> {
             FactKind::ApprovalRefused { of, digest, why, by, .. } => {
                 let by = by.as_ref().map_or_else(|| "deadline".to_owned(), ToString::to_string);
                 self.answered(digest, &by)?;
-                let reason = match why {
-                    RefusedBecause::Rejected => "rejected",
-                    RefusedBecause::Expired => "expired",
-                };
-                self.end(run, &of.instance(), Status::Failed, None, Some(reason))
+                self.end(run, &of.instance(), Status::Failed, None, Some(why.name()))
             }
             FactKind::AttentionSettled { of, how, .. } => {
                 let (state, output) = match how {

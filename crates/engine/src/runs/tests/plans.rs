@@ -76,6 +76,7 @@ pub(super) fn task(id: &str) -> Task {
         checks: Vec::new(),
         overrides: Overrides::default(),
         budget: RunBudget::default(),
+        labels: Vec::new(),
     }
 }
 

@@ -348,6 +348,7 @@ fn name_of(fact: &Fact) -> &'static str {
         FactKind::PlanAccepted { .. } => "accepted",
         FactKind::DriverOpened { .. } => "opened",
         FactKind::TaskStarted { .. } => "started",
+        FactKind::GrantRemoved { .. } => "removed",
         FactKind::TaskEnded { end: Ended::Done(_), .. } => "done",
         FactKind::TaskEnded { end: Ended::Failed { .. }, .. } => "failed",
         FactKind::TaskEnded { end: Ended::Lost(_), .. } => "lost",

@@ -18,6 +18,7 @@ use crate::runs::machine::{
     InputKind, Moment, Outcome, Output, Phase, RunState, Settled, Status, TaskRef, Try, Verdict,
     advance,
 };
+use crate::runs::taint::PlanTaint;
 
 /// A run whose inputs a test gives one by one.
 pub(super) struct Lab {
@@ -38,7 +39,12 @@ impl Lab {
     }
 
     pub(super) fn of(plan: &Plan) -> Self {
-        let state = RunState::new(Arc::new(Graph::new(plan)), RUN);
+        Self::tainted(plan, &PlanTaint::new())
+    }
+
+    /// Creates a run whose boxes have these labels and marked grants.
+    pub(super) fn tainted(plan: &Plan, taint: &PlanTaint) -> Self {
+        let state = RunState::new(Arc::new(Graph::with_taint(plan, taint)), RUN);
         let mut lab = Self { state, now: Moment(1000), commands: Vec::new() };
         let accepted =
             InputKind::Accepted { plan: Digest::of(&[b"plan"]), policy: Digest::of(&[b"policy"]) };

@@ -24,6 +24,7 @@ use crate::runs::machine::{
     Input, InputKind, Moment, Output, Phase, RunState, Settled, Status, TaskRef, Try, Verdict,
     advance,
 };
+use crate::runs::taint::PlanTaint;
 
 /// What a simulation does beside carrying out the plan.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,11 +43,14 @@ pub(super) struct Scenario {
     pub(super) settles: bool,
     /// Whether the tenant has a budget for each day, of which earlier runs used a part. Midnight is soon.
     pub(super) tenant: bool,
+    /// Whether boxes earn labels, and labels remove grants and exclude gates.
+    pub(super) tainted: bool,
 }
 
 /// The end of a simulation and everything that happened.
 pub(super) struct Trace {
     pub(super) plan: Plan,
+    pub(super) taint: PlanTaint,
     pub(super) state: RunState,
     pub(super) facts: Vec<Fact>,
     /// The number of steps at which a crash was possible.
@@ -150,8 +154,12 @@ pub(super) fn simulate_plan(mut plan: Plan, scenario: Scenario) -> Trace {
             }
         }
     }
+    let taint = match scenario.tainted {
+        true => super::taint::random_taint(scenario.seed, &mut plan),
+        false => PlanTaint::new(),
+    };
     let mut world = World {
-        graph: Arc::new(Graph::new(&plan)),
+        graph: Arc::new(Graph::with_taint(&plan, &taint)),
         plan,
         scenario,
         random: fixed(scenario.seed, &[5, scenario.crash_at.unwrap_or(0)]),
@@ -177,6 +185,7 @@ pub(super) fn simulate_plan(mut plan: Plan, scenario: Scenario) -> Trace {
                 }
                 return Trace {
                     plan: world.plan,
+                    taint,
                     state,
                     facts: world.ledger,
                     steps: world.steps,

@@ -171,6 +171,7 @@ impl TaskHost {
         policy::refuse_own_program(state.host(), &template, Some(repo))?;
         let mut network = NetworkSpec::of(&template, &config, state.host())?;
         if let Some(network) = &mut network {
+            network.remove(&work.removed);
             network.limit(self.spec.lease);
         }
         let rules = Rules { template, sources, network, remarks: Vec::new() };

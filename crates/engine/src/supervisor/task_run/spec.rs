@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_box::Mask;
 use belljar_model::boxes::BoxName;
-use belljar_model::net::Budget;
+use belljar_model::net::{Budget, RemovedGrants};
 use belljar_model::spec::Argv;
 use belljar_model::{Mode, RunId};
 use belljar_wire::Job;
@@ -81,6 +81,9 @@ pub struct AgentWork {
     pub name: BoxName,
     /// The directory that relative paths of the template refer to.
     pub current_dir: PathBuf,
+    /// The grants that labels removed from the box.
+    #[serde(default)]
+    pub removed: RemovedGrants,
 }
 
 impl AgentWork {

@@ -246,10 +246,10 @@ fn run_waits_while_another_run_holds_the_rest_of_the_tenants_budget() {
 fn no_box_starts_while_the_configuration_is_invalid_and_runs_go_on_after_it_is_corrected() {
     let engine = TestEngine::new();
     let plan = checked(&engine, "[task.a]\ndo = { command = ['true'] }\n");
+    let run = accept(&engine.state, &engine, &plan);
     limit(&engine, "tokens = 'many'");
     let error = format!("{:#}", engine.state.load_config(None).unwrap_err());
     assert!(error.contains("belljar.toml:2: `tokens = 'many'`: must be a whole number"), "{error}");
-    let run = accept(&engine.state, &engine, &plan);
     fs::create_dir_all(engine.lab.state().join("plans")).unwrap();
     let state = engine.state.clone();
     let thread = std::thread::spawn(move || driver::run(&state).unwrap());

@@ -19,7 +19,7 @@ use crate::test_engine::TestEngine;
 const ALL: &str = "['shell', 'read', 'write', 'edit', 'glob', 'grep', 'fetch', 'execute_code']";
 
 /// Returns an answer with calls of tools.
-fn calls(calls: &[(&str, Value)]) -> Reply {
+pub(super) fn calls(calls: &[(&str, Value)]) -> Reply {
     let usage = json!({"input_tokens": 7, "output_tokens": 2});
     let mut stream = vec![
         json!({"type": "message_start", "message": {"model": "answering-model", "usage": usage}}),

@@ -266,7 +266,7 @@ fn invalid_network_setting_is_refused_with_its_line() {
     );
     refused_file(
         "[secret.a]\nvalue = \"hunter2\"",
-        "2: unknown key `value`; the keys are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, token-body, scope",
+        "2: unknown key `value`; the keys are hosts, slots, methods, paths, shape, env, captures, budget, deny-when, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, token-body, scope",
     );
     refused_file(
         "[proxy]\nurl = \"http://u:p@p:1\"",

@@ -58,6 +58,7 @@ impl Reader<'_> {
         let named: Vec<&(&'static str, &'static [&'static str])> = named.collect();
         match named.as_slice() {
             [(name, known)] => {
+                self.only_in_gates(name, entries)?;
                 let fields = self.fields("do", node, known)?;
                 Some((self.one(name, node, &fields)?, fields))
             }
@@ -76,6 +77,26 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// Returns `None` after a fault if another executor than an approval has a key for labels.
+    fn only_in_gates(&mut self, name: &str, entries: &[(Key, Node)]) -> Option<()> {
+        let reasons = [
+            ("clears", "only an approval can clear labels, because a person decides"),
+            (
+                "deny_when",
+                "only an approval has it in a plan; secrets and rules have `deny-when` in belljar.toml",
+            ),
+        ];
+        let mut is_valid = true;
+        let set = entries.iter().filter(|(_, node)| name != "approval" && !node.is_null());
+        for (key, _) in set {
+            if let Some((named, reason)) = reasons.iter().find(|(named, _)| *named == key.text) {
+                self.fault(key.at.start, format!("`{named}`: {reason}"));
+                is_valid = false;
+            }
+        }
+        is_valid.then_some(())
     }
 
     fn one(&mut self, name: &str, node: &Node, fields: &Fields<'_>) -> Option<Executor> {

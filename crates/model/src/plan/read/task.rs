@@ -35,9 +35,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Duration = Duration::from_secs(2);
 const MAX_OUTPUT: ByteSize = ByteSize::mib(64);
 
-const TASK: [&str; 13] = [
+const TASK: [&str; 14] = [
     "do", "data", "needs", "output", "when", "for_each", "attempts", "backoff", "on_crash", "done",
-    "check", "box", "budget",
+    "check", "box", "budget", "labels",
 ];
 const OUTPUT: [&str; 3] = ["type", "schema", "max"];
 const WHEN: [&str; 5] = ["of", "at", "equals", "in", "exists"];
@@ -95,6 +95,10 @@ impl Reader<'_> {
             budget: fields
                 .get("budget")
                 .and_then(|node| self.budget(node, false))
+                .unwrap_or_default(),
+            labels: fields
+                .get("labels")
+                .and_then(|node| self.labels("labels", node))
                 .unwrap_or_default(),
             executor: executor?,
         };

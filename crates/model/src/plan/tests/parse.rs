@@ -92,7 +92,7 @@ fn unknown_and_missing_keys_are_refused_with_their_line() {
     refused("[task.a]\n", "1: task `a`: `do` is missing; it names what carries out the task");
     line_refused("attempt = 2", "unknown key `attempt`; did you mean `attempts`?");
     line_refused("foreach = 2", "unknown key `foreach`; did you mean `for_each`?");
-    let keys = "do, data, needs, output, when, for_each, attempts, backoff, on_crash, done, check, box, budget";
+    let keys = "do, data, needs, output, when, for_each, attempts, backoff, on_crash, done, check, box, budget, labels";
     line_refused("colour = 2", &format!("unknown key `colour`; the keys are {keys}"));
     executor_refused("stub = 1, dealy = '1s'", "unknown key `dealy`; did you mean `delay`?");
     refused(
