@@ -47,8 +47,10 @@ pub(super) enum Stop {
     /// The limit of tokens is reached.
     TooLong,
     Refused,
-    /// The model asks for a result of a tool, or for another turn.
+    /// The model asks for a result of a tool.
     NextTurn,
+    /// The model asks to continue its unfinished answer in another turn.
+    Paused,
     /// The reason is not part of the protocol.
     Unknown(String),
 }
@@ -119,7 +121,7 @@ impl Collector {
     /// Returns the answer of a model without tools, after the end of the stream.
     pub(super) fn finish(self) -> Result<Answer, StreamFault> {
         let answer = self.finish_turn()?;
-        if answer.stop == Stop::NextTurn {
+        if matches!(answer.stop, Stop::NextTurn | Stop::Paused) {
             let message = "the model asked for a tool or another turn; this task has one turn";
             return Err(StreamFault::Final(failure(Kind::Turns, message)));
         }
@@ -135,7 +137,8 @@ impl Collector {
         let stop = stop.ok_or_else(|| invalid("the answer has no reason for its end"))?;
         let calls = numbered(calls);
         // Some servers name the usual end after calls.
-        let stop = if stop == Stop::End && !calls.is_empty() { Stop::NextTurn } else { stop };
+        let is_with_calls = matches!(stop, Stop::End | Stop::Paused) && !calls.is_empty();
+        let stop = if is_with_calls { Stop::NextTurn } else { stop };
         let fail = |kind, message: String| Err(StreamFault::Final(failure(kind, message)));
         match &stop {
             Stop::Refused => {
@@ -153,7 +156,9 @@ impl Collector {
                 excerpt(reason)
             ))),
             Stop::End if text.trim().is_empty() => Err(invalid("the answer is empty")),
-            Stop::End | Stop::NextTurn => Ok(Answer { text, model, usage, stop, calls }),
+            Stop::End | Stop::NextTurn | Stop::Paused => {
+                Ok(Answer { text, model, usage, stop, calls })
+            }
         }
     }
 

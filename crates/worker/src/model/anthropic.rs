@@ -101,7 +101,8 @@ pub(super) fn event(answer: &mut Collector, event: &Value) -> Result<(), StreamF
                 "end_turn" | "stop_sequence" => Stop::End,
                 "max_tokens" | "model_context_window_exceeded" => Stop::TooLong,
                 "refusal" => Stop::Refused,
-                "tool_use" | "pause_turn" => Stop::NextTurn,
+                "tool_use" => Stop::NextTurn,
+                "pause_turn" => Stop::Paused,
                 other => Stop::Unknown(other.to_owned()),
             }));
         }

@@ -125,12 +125,20 @@ impl Question<'_> {
         let mut turns = Vec::new();
         let mut usage = ModelUsage::default();
         let mut is_repaired = false;
+        // The beginning of an answer that the model did not finish in one turn.
+        let mut begun = String::new();
         for number in 1..=max {
             let notes = self.room.turns(self.question_bytes, &mut turns)?;
             notes.iter().for_each(|note| (self.report)(note));
             let answer = self.turn(&turns).await?;
             usage = usage.plus(answer.usage);
+            if answer.stop == Stop::Paused {
+                self.begin(&mut begun, &answer.text)?;
+                turns.push(Turn::Model { text: answer.text, calls: Vec::new() });
+                continue;
+            }
             if answer.stop == Stop::NextTurn {
+                begun.clear();
                 if number == max {
                     break; // nobody would read the results
                 }
@@ -139,7 +147,8 @@ impl Question<'_> {
                 turns.push(Turn::Results(results));
                 continue;
             }
-            let reason = match self.formed(&answer.text) {
+            begun.push_str(&answer.text);
+            let reason = match self.formed(&std::mem::take(&mut begun)) {
                 Ok(text) => {
                     return Ok(ModelAnswer { text, model: answer.model, usage, turns: number });
                 }
@@ -159,6 +168,21 @@ impl Question<'_> {
             "the model still called tools after {max} turns; raise `turns`, or make the task smaller"
         );
         Err(failure(Kind::Turns, message))
+    }
+
+    /// Appends the text of an unfinished answer to its beginning.
+    fn begin(&self, begun: &mut String, text: &str) -> Result<(), ModelFailure> {
+        if text.trim().is_empty() {
+            let message = "the model asked for another turn without a text or a call of a tool";
+            return Err(failure(Kind::Invalid, message));
+        }
+        // The model continues after the last letter; see the request of the protocol.
+        begun.push_str(text.trim_end());
+        if begun.len() > self.limits.answer {
+            let message = format!("the answer is longer than {} bytes", self.limits.answer);
+            return Err(failure(Kind::TooLong, message));
+        }
+        Ok(())
     }
 
     /// Carries out the calls of an answer, one after the other.

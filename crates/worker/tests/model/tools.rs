@@ -266,6 +266,36 @@ fn bad_call_returns_an_error_to_the_model_and_the_task_goes_on() {
 }
 
 #[test]
+fn paused_answer_is_continued_in_the_next_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let protocol = ModelProtocol::Anthropic;
+    let paused = |text: &str| events(&stream(protocol, text).replace("end_turn", "pause_turn"));
+    let server =
+        Server::new(vec![paused("one "), paused(" two"), events(&stream(protocol, " three"))]);
+    let job = ModelJob { tools: Some(tools(50)), ..server.job(protocol) };
+    let asked = ask_in(dir.path(), &job, &quick());
+    assert_eq!(asked.text(), "one two three");
+    let answer = asked.result.unwrap();
+    assert_eq!((answer.turns, answer.usage.output), (3, 6));
+    let last: Value = serde_json::from_slice(&server.upstream.received()[2].body).unwrap();
+    let said: Vec<&str> = last["messages"].as_array().unwrap()[1..]
+        .iter()
+        .filter(|message| message["role"] == "assistant")
+        .filter_map(|message| message["content"][0]["text"].as_str())
+        .collect();
+    assert_eq!(said, ["one", " two"]);
+    // A pause without a text cannot be continued, and endless pauses stop at the last turn.
+    for (reply, turns, kind, requests) in
+        [(paused(""), 50, "invalid", 1), (paused("again"), 4, "turns", 4)]
+    {
+        let server = Server::new(vec![reply]);
+        let job = ModelJob { tools: Some(tools(turns)), ..server.job(protocol) };
+        assert_eq!(ask_in(dir.path(), &job, &quick()).failure().0, kind);
+        assert_eq!(server.requests(), requests);
+    }
+}
+
+#[test]
 fn endless_calls_stop_at_the_last_turn_with_a_named_failure() {
     let dir = tempfile::tempdir().unwrap();
     for protocol in ALL {
