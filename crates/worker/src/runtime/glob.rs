@@ -2,6 +2,7 @@
 //!
 //! This module handles braces and directories. [`belljar_model::glob`] matches single names.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use belljar_model::glob::matches_name_with_classes;
@@ -12,16 +13,18 @@ const MAX_PATHS: usize = 100_000;
 /// Returns the paths below a directory that match a glob pattern, sorted. They are relative to
 /// `from` unless the pattern is absolute.
 pub(crate) fn find(from: &Path, pattern: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut search = Search::default();
     for pattern in alternatives(pattern) {
+        search.seen.clear();
         let (start, shown, rest) = match pattern.strip_prefix('/') {
             Some(rest) => (Path::new("/"), "/", rest),
             None => (from, "", pattern.as_str()),
         };
         let parts: Vec<&str> =
             rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-        descend(start, shown, &parts, &mut found);
+        search.descend(start, shown, &parts);
     }
+    let mut found = search.found;
     found.sort();
     found.dedup();
     found
@@ -50,40 +53,51 @@ fn matches_parts(parts: &[&str], path: &[&str]) -> bool {
     }
 }
 
-fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
-    let Some((&part, rest)) = parts.split_first() else { return };
-    if found.len() >= MAX_PATHS {
-        return;
-    }
-    if part == "**" && !rest.is_empty() {
-        descend(at, shown, rest, found);
-    }
-    if part == ".." {
-        descend(&at.join(".."), &format!("{shown}../"), rest, found);
-        return;
-    }
-    let Ok(entries) = std::fs::read_dir(at) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let matches_parts = part == "**" || name_matches(part, &name);
-        // Only a pattern that starts with a dot matches a hidden file.
-        if !matches_parts
-            || (name.starts_with('.') && !part.starts_with('.'))
-            || found.len() >= MAX_PATHS
-        {
-            continue;
+/// A search for the paths that match one pattern.
+#[derive(Debug, Default)]
+struct Search {
+    found: Vec<String>,
+    /// The directories that were searched, each with the number of parts of the pattern that were left.
+    /// Several `**` lead to the same directory in very many ways.
+    seen: HashSet<(String, usize)>,
+}
+
+impl Search {
+    fn descend(&mut self, at: &Path, shown: &str, parts: &[&str]) {
+        let Some((&part, rest)) = parts.split_first() else { return };
+        if self.found.len() >= MAX_PATHS || !self.seen.insert((shown.to_owned(), parts.len())) {
+            return;
         }
-        let path = format!("{shown}{name}");
-        let kind = entry.file_type();
-        // `**` does not follow symbolic links, because they can form a loop.
-        let is_dir = kind.as_ref().is_ok_and(std::fs::FileType::is_dir)
-            || (part != "**" && !rest.is_empty() && entry.path().is_dir());
-        if rest.is_empty() && (part != "**" || !is_dir) {
-            found.push(path.clone());
+        if part == "**" && !rest.is_empty() {
+            self.descend(at, shown, rest);
         }
-        if is_dir {
-            let below = if part == "**" { parts } else { rest };
-            descend(&entry.path(), &format!("{path}/"), below, found);
+        if part == ".." {
+            self.descend(&at.join(".."), &format!("{shown}../"), rest);
+            return;
+        }
+        let Ok(entries) = std::fs::read_dir(at) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let matches_parts = part == "**" || name_matches(part, &name);
+            // Only a pattern that starts with a dot matches a hidden file.
+            if !matches_parts
+                || (name.starts_with('.') && !part.starts_with('.'))
+                || self.found.len() >= MAX_PATHS
+            {
+                continue;
+            }
+            let path = format!("{shown}{name}");
+            let kind = entry.file_type();
+            // `**` does not follow symbolic links, because they can form a loop.
+            let is_dir = kind.as_ref().is_ok_and(std::fs::FileType::is_dir)
+                || (part != "**" && !rest.is_empty() && entry.path().is_dir());
+            if rest.is_empty() && (part != "**" || !is_dir) {
+                self.found.push(path.clone());
+            }
+            if is_dir {
+                let below = if part == "**" { parts } else { rest };
+                self.descend(&entry.path(), &format!("{path}/"), below);
+            }
         }
     }
 }

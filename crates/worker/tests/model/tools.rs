@@ -330,6 +330,40 @@ fn flood_of_calls_and_of_output_is_bounded() {
 }
 
 #[test]
+fn recursion_by_any_tool_ends_with_a_result() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(".", dir.path().join("loop")).unwrap();
+    let mut deep = dir.path().to_owned();
+    for _ in 0..60 {
+        deep.push("a");
+    }
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(deep.join("needle"), "found it\n").unwrap();
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let again = "const again = (n: number): number => again(n + 1) + 1; export default again(0);";
+    for (name, arguments, expected) in [
+        ("glob", json!({"pattern": "**/needle"}).to_string(), "/needle"),
+        // Without a memory of what was searched, each of these takes longer than the time of a call.
+        ("glob", json!({"pattern": "**/".repeat(20) + "none"}).to_string(), "no file matches"),
+        ("glob", json!({"pattern": "**/a/".repeat(12) + "none"}).to_string(), "no file matches"),
+        ("grep", json!({"pattern": "found"}).to_string(), "needle:1:found it"),
+        ("read", json!({"path": "loop/loop/loop/none"}).to_string(), "error: cannot open"),
+        ("execute_code", json!({ "code": again }).to_string(), "error: "),
+        ("shell", format!("{{\"command\": {}}}", nested(64)), "nested deeper than 64 levels"),
+        ("shell", format!("{{\"command\": {}}}", nested(63)), "error: the arguments are not valid"),
+    ] {
+        let protocol = ModelProtocol::OpenAiChat;
+        let replies = vec![
+            events(&calls(protocol, &[(name, arguments.clone())])),
+            events(&stream(protocol, "done")),
+        ];
+        let (asked, results) = used(dir.path(), protocol, replies, tools(50));
+        assert_eq!(asked.text(), "done");
+        assert!(results[0].1.contains(expected), "{name} {arguments}: {}", results[0].1);
+    }
+}
+
+#[test]
 fn denied_call_is_refused_and_an_allowed_one_works() {
     let dir = tempfile::tempdir().unwrap();
     let rules = |deny: &str| ToolJob { deny: vec![deny.to_owned()], ..tools(50) };
