@@ -117,6 +117,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn default_limits_have_the_documented_values() {
+        let limits = Limits::default();
+        assert_eq!((limits.tries, limits.answer, limits.event), (6, 16 << 20, 1 << 20));
+        assert_eq!(json::MAX_DEPTH, 64);
+        let seconds = [
+            (limits.silence, 120),
+            (limits.deadline, 15 * 60),
+            (limits.first_wait, 1),
+            (limits.max_wait, 60),
+            (limits.max_retry_after, 10 * 60),
+        ];
+        assert!(seconds.iter().all(|(limit, seconds)| limit.as_secs() == *seconds), "{limits:?}");
+        assert_eq!(tools::MAX_RESULT, 64 << 10);
+    }
+
+    #[test]
     fn result_of_an_answer_fits_in_a_frame_or_is_a_named_failure() {
         let answer = |text: String| {
             let usage = belljar_wire::ModelUsage::default();

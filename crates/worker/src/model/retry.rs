@@ -131,6 +131,14 @@ mod tests {
     }
 
     #[test]
+    fn every_other_client_error_is_final() {
+        for code in (400..500).filter(|code| ![408, 409, 429].contains(code)) {
+            let next = status(code).next(1, 0, &Limits::default());
+            assert!(matches!(next, Next::Fail(_)), "{code}: {next:?}");
+        }
+    }
+
+    #[test]
     fn wait_doubles_from_one_second_to_a_minute_and_jitter_halves_it_at_most() {
         let limits = Limits { tries: 100, ..Limits::default() };
         for (tries, seconds) in [(1, 1), (2, 2), (3, 4), (5, 16), (6, 32), (7, 60), (99, 60)] {

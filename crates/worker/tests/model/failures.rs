@@ -92,6 +92,10 @@ fn final_failure_is_not_tried_again() {
             (Reply::new(403, ""), "bad_key", "403 Forbidden"),
             (Reply::new(400, "no"), "cannot_start", "400 Bad Request: no"),
             (Reply::new(404, "no model"), "cannot_start", "404 Not Found: no model"),
+            (Reply::new(402, ""), "cannot_start", "402 Payment Required"),
+            (Reply::new(405, ""), "cannot_start", "405 Method Not Allowed"),
+            (Reply::new(422, ""), "cannot_start", "422 Unprocessable Entity"),
+            (Reply::new(451, ""), "cannot_start", "451"),
             (Reply::new(400, too_long), "too_long", "prompt is too long"),
             (Reply::new(400, context), "too_long", "400"),
             (Reply::new(413, ""), "too_long", "413"),
@@ -100,6 +104,9 @@ fn final_failure_is_not_tried_again() {
             (events(&stream(protocol, "")), "invalid", "empty"),
             (events("data: nonsense\n\n"), "invalid", "not valid JSON"),
             (events(&refusal(protocol)), "refused", "refused to answer"),
+            (events(&full(protocol)), "too_long", "reached the limit of tokens"),
+            (events(&deep()), "invalid", "nested deeper than 64 levels"),
+            (events(&long()), "invalid", "an event is longer than 1048576 bytes"),
             (broker(403, "no-rule"), "cannot_start", "reason"),
             (broker(429, "spent"), "over_budget", "reason"),
         ] {
@@ -121,6 +128,24 @@ fn refusal(protocol: ModelProtocol) -> String {
             stream(protocol, "no").replace("output_text.delta", "refusal.delta")
         }
     }
+}
+
+/// Returns an answer that reached the limit of tokens.
+fn full(protocol: ModelProtocol) -> String {
+    let (end, limit) = match protocol {
+        ModelProtocol::Anthropic => ("end_turn", "max_tokens"),
+        ModelProtocol::OpenAiChat => ("\"finish_reason\":\"stop\"", "\"finish_reason\":\"length\""),
+        ModelProtocol::OpenAiResponses => ("response.completed", "response.incomplete"),
+    };
+    stream(protocol, "unfinished").replace(end, limit)
+}
+
+fn deep() -> String {
+    format!("data: {{\"a\":{}{}}}\n\n", "[".repeat(64), "]".repeat(64))
+}
+
+fn long() -> String {
+    format!("data: {{\"a\":\"{}\"}}\n\n", "x".repeat(1 << 20))
 }
 
 #[test]
@@ -162,6 +187,43 @@ fn silent_server_is_tried_again() {
         let asked = ask_job(&server.job(protocol), &limits);
         assert_eq!(asked.text(), "hello");
         assert!(asked.lines[0].starts_with("the server sent nothing for 0.5 s"), "{asked:?}");
+    }
+}
+
+#[test]
+fn server_that_accepts_a_request_and_sends_nothing_is_tried_six_times() {
+    for protocol in ALL {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            let mut open = Vec::new(); // a closed connection would not be silent
+            for connection in listener.incoming() {
+                open.push(connection.unwrap());
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let url = Some(format!("http://model.example.com:{port}"));
+        let job = ModelJob { url, ..Server::new(vec![events("")]).job(protocol) };
+        let limits = Limits { silence: Duration::from_millis(100), ..quick() };
+        let asked = ask_job(&job, &limits);
+        let (kind, message) = asked.failure();
+        assert_eq!(kind, "unavailable");
+        assert_eq!(message, "the server sent nothing for 0.1 s; tried 6 times");
+        assert_eq!(connections.load(Ordering::SeqCst), 6);
+    }
+}
+
+#[test]
+fn long_retry_after_is_shortened_to_its_maximum() {
+    for protocol in ALL {
+        let busy = Reply::new(429, "").header("retry-after", "86400");
+        let server = Server::new(vec![busy, events(&stream(protocol, "hello"))]);
+        let limits = Limits { max_retry_after: Duration::from_millis(2), ..quick() };
+        let asked = ask_job(&server.job(protocol), &limits);
+        assert_eq!(asked.text(), "hello");
+        assert!(asked.lines[0].ends_with("; next try in 0.002 s"), "{asked:?}");
     }
 }
 

@@ -266,6 +266,20 @@ fn bad_call_returns_an_error_to_the_model_and_the_task_goes_on() {
 }
 
 #[test]
+fn calls_in_single_bytes_are_read_from_a_real_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    for protocol in ALL {
+        let text = calls(protocol, &[("shell", json!({"command": "echo gr\u{fc}n"}).to_string())]);
+        let mut reply = events("");
+        reply.chunks = text.bytes().map(|byte| vec![byte]).collect();
+        let replies = vec![reply, events(&stream(protocol, "done"))];
+        let (asked, results) = used(dir.path(), protocol, replies, tools(50));
+        assert_eq!(asked.text(), "done");
+        assert_eq!(results, [("id_0".to_owned(), "exit status 0\ngr\u{fc}n\n".to_owned())]);
+    }
+}
+
+#[test]
 fn paused_answer_is_continued_in_the_next_turn() {
     let dir = tempfile::tempdir().unwrap();
     let protocol = ModelProtocol::Anthropic;
@@ -292,6 +306,19 @@ fn paused_answer_is_continued_in_the_next_turn() {
         let job = ModelJob { tools: Some(tools(turns)), ..server.job(protocol) };
         assert_eq!(ask_in(dir.path(), &job, &quick()).failure().0, kind);
         assert_eq!(server.requests(), requests);
+    }
+}
+
+#[test]
+fn model_that_always_calls_a_tool_gets_fifty_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    for protocol in ALL {
+        let server = Server::new(vec![call(protocol, "glob", &json!({"pattern": "*"}))]);
+        let job = ModelJob { tools: Some(tools(50)), ..server.job(protocol) };
+        let asked = ask_in(dir.path(), &job, &quick());
+        let (kind, message) = asked.failure();
+        assert!(kind == "turns" && message.contains("after 50 turns"), "{message}");
+        assert_eq!(server.requests(), 50);
     }
 }
 
@@ -327,6 +354,46 @@ fn flood_of_calls_and_of_output_is_bounded() {
     let server = Server::new(vec![events(&calls(protocol, &vec![many[0].clone(); 200]))]);
     let job = ModelJob { tools: Some(tools(50)), ..server.job(protocol) };
     assert_eq!(ask_in(dir.path(), &job, &quick()).failure().0, "invalid");
+}
+
+#[test]
+fn flood_by_any_tool_is_cut_to_the_size_of_a_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines: String = (0..40_000).map(|number| format!("line {number}\n")).collect();
+    std::fs::write(dir.path().join("lines"), &lines).unwrap();
+    for number in 0..1500 {
+        let name = format!("{number}-{}", "n".repeat(60));
+        std::fs::write(dir.path().join(name), "").unwrap();
+    }
+    // An endless response: the tool reads its beginning.
+    let upstream = belljar_testkit::Upstream::plain(|_| {
+        let mut reply = Reply::new(200, "");
+        reply.chunks = vec![vec![b'z'; 1 << 16]; 10_000];
+        reply
+    });
+    let url = format!("http://page.example.com:{}/x", upstream.address().port());
+    for (name, arguments, mark) in [
+        ("shell", json!({"command": "cat lines"}), "bytes are left out here"),
+        ("read", json!({"path": "lines", "limit": 40_000}), "read on with offset"),
+        ("glob", json!({"pattern": "*"}), "bytes are left out here"),
+        ("grep", json!({"pattern": "line", "path": "lines"}), "only the first 2000 lines"),
+        ("fetch", json!({ "url": url }), "bytes are left out here"),
+        (
+            "execute_code",
+            json!({"code": "for (let n = 0; n < 50000; n++) console.log('out', n);"}),
+            "bytes are left out here",
+        ),
+        (
+            "execute_code",
+            json!({"code": "export default 'v'.repeat(1000000);"}),
+            "bytes are left out here",
+        ),
+    ] {
+        let text = one(dir.path(), name, &arguments);
+        assert!(text.len() <= 64 << 10, "{name}: {}", text.len());
+        assert!(text.contains(mark), "{name}: {text}");
+    }
+    assert_eq!(upstream.received().len(), 1);
 }
 
 #[test]

@@ -250,15 +250,16 @@ fn scripts() -> Vec<(ModelProtocol, String, &'static str)> {
 fn every_script_has_its_outcome_wherever_the_stream_is_split() {
     let limits = Limits::default();
     for (protocol, script, expected) in scripts() {
-        assert_eq!(outcome(&read(protocol, &script)), expected, "{protocol:?}: {script}");
+        let whole = read(protocol, &script);
+        assert_eq!(outcome(&whole), expected, "{protocol:?}: {script}");
         let bytes = script.as_bytes();
         for at in 0..=bytes.len() {
             let got = read_parts(protocol, &[&bytes[..at], &bytes[at..]], &limits);
-            assert_eq!(outcome(&got), expected, "{protocol:?}, split at {at}: {script}");
+            assert_eq!(got, whole, "{protocol:?}, split at {at}: {script}");
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         let got = read_parts(protocol, &single, &limits);
-        assert_eq!(outcome(&got), expected, "{protocol:?}, single bytes: {script}");
+        assert_eq!(got, whole, "{protocol:?}, single bytes: {script}");
     }
 }
 
@@ -284,6 +285,22 @@ fn answer_event_and_depth_are_bounded() {
         assert_eq!(read(protocol, &"data:x\n".repeat(4096)), "invalid");
         let deep = format!("data: {{\"a\":{}{}}}\n\n", "[".repeat(64), "]".repeat(64));
         assert_eq!(read(protocol, &deep), "invalid");
+    }
+}
+
+#[test]
+fn event_at_its_real_limit_is_read_and_a_longer_one_is_not() {
+    // An event of an unknown type is ignored, whatever it contains.
+    let event = |length: usize| {
+        let empty = format!("data: {}", json!({"type": "ping", "padding": ""})).len();
+        let padding = "x".repeat(length - empty);
+        format!("data: {}\n\n", json!({"type": "ping", "padding": padding}))
+    };
+    for protocol in ALL {
+        let after =
+            |length: usize| outcome(&read(protocol, &(event(length) + &complete(protocol, "a"))));
+        assert_eq!(after(1 << 20), "answer a");
+        assert_eq!(after((1 << 20) + 1), "invalid");
     }
 }
 
