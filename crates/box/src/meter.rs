@@ -200,7 +200,7 @@ impl State {
                 if used > limit {
                     return Some(Reason::Memory);
                 }
-                let is_full = standin::processes_of(init) >= self.of.limits.pids as usize;
+                let is_full = standin::tasks_of(init) >= self.of.limits.pids as usize;
                 self.full_looks = if is_full { self.full_looks + 1 } else { 0 };
                 (self.full_looks > FULL_LOOKS).then_some(Reason::Pids)
             }

@@ -56,9 +56,11 @@ fn shared_memory() -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Returns the number of processes in the box, without init.
-pub(crate) fn processes_of(init: i32) -> usize {
-    processes::descendants(init).len() - 1
+/// Returns the number of processes and of their threads in the box, without init. The kernel counts threads
+/// too when it refuses a fork.
+pub(crate) fn tasks_of(init: i32) -> usize {
+    let threads = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).map_or(1, Iterator::count);
+    processes::descendants(init).into_iter().filter(|pid| *pid != init).map(threads).sum()
 }
 
 fn resident_of(pid: i32) -> Option<u64> {

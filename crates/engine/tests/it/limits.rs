@@ -95,6 +95,13 @@ fn fork_bomb_is_killed_at_the_process_limit() {
 }
 
 #[test]
+fn fork_bomb_beside_threads_is_killed_at_the_process_limit() {
+    let threads = "import os, threading\nfor _ in range(9): threading.Thread(target=threading.Event().wait).start()\n";
+    let script = FORK_BOMB.replace("import os\n", threads);
+    check_end(json!({"pids": 32}), &script, Reason::Pids, 137);
+}
+
+#[test]
 fn fork_above_the_process_limit_fails_and_the_program_continues() {
     let script = "python3 -c '
 import os
