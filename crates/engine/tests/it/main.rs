@@ -26,6 +26,8 @@ mod plan_examples;
 #[cfg(test)]
 mod plan_faults;
 #[cfg(test)]
+mod plan_fixes;
+#[cfg(test)]
 mod plan_gates;
 #[cfg(test)]
 mod plan_kills;
