@@ -205,6 +205,74 @@ fn driver_fires_the_slots_of_two_clock_changes_a_suspend_a_restart_and_a_clock_s
 }
 
 #[test]
+fn schedules_over_two_clock_changes_a_suspend_of_a_day_and_a_restart_fire_exactly_their_slots() {
+    // The hours of the first schedule are given; the second one follows the elapsed time.
+    let more = "zone = 'Europe/Berlin'\noverlap = 'allow'";
+    let config = section("daily", "30 2 * * *", more) + &section("hourly", "30 * * * *", more);
+    let mut driven = Driven::new("2026-03-28T23:45:00Z", STUB, &config);
+    driven.at("2026-03-29T00:30:10Z"); // 01:30 in Berlin
+    driven.at("2026-03-29T01:00:10Z"); // 03:00, the end of the gap
+    driven.at("2026-03-29T01:30:10Z"); // 03:30
+    driven.at("2026-03-30T01:20:00Z"); // 03:20, after a suspend of a day
+    driven.end();
+    set_time("2026-03-30T03:40:00Z"); // 05:40, a restart
+    driven.configure(&config);
+    driven.start();
+    driven.at("2026-10-25T00:30:10Z"); // the first 02:30 of this day
+    driven.at("2026-10-25T01:30:10Z"); // the second one
+    driven.at("2026-10-25T02:30:10Z"); // 03:30
+    let expect = [
+        "hourly 03-29T00:30",
+        "daily 03-29T01:00",
+        "hourly 03-29T01:30",
+        // Of each schedule, the newest slot during the suspend; it is 50 minutes late.
+        "daily 03-30T00:30",
+        "hourly 03-30T00:30",
+        // The newest slot before the restart.
+        "hourly 03-30T03:30",
+        "daily 10-25T00:30",
+        "hourly 10-25T00:30",
+        "hourly 10-25T01:30",
+        "hourly 10-25T02:30",
+    ];
+    eventually("the slots are fired", || driven.fired().len() >= expect.len());
+    driven.look();
+    let names = of_kind(&driven.engine, "schedule.fired");
+    let names = names.iter().map(|event| event["fields"]["schedule"].as_str().unwrap());
+    let fired: Vec<String> =
+        names.zip(driven.fired()).map(|(name, slot)| format!("{name} {slot}")).collect();
+    assert_eq!(fired, expect);
+    assert!(of_kind(&driven.engine, "schedule.skipped").is_empty());
+    driven.end();
+}
+
+#[test]
+fn queued_slot_is_fired_once_by_the_next_driver() {
+    let config = section("a", "0 * * * *", "overlap = 'queue'");
+    let mut driven = Driven::new("2026-05-01T09:30:00Z", GATE, &config);
+    driven.at("2026-05-01T10:00:00Z");
+    driven.expect(&["05-01T10:00"]);
+    driven.at("2026-05-01T11:00:00Z");
+    eventually("the slot waits", || slots(&driven.engine, "schedule.queued") == ["05-01T11:00"]);
+    // The open run ends while no driver watches the schedule.
+    driven.configure("");
+    driven.look();
+    driven.cancel_all();
+    driven.thread.take().unwrap().join().unwrap();
+    assert_eq!(driven.fired(), ["05-01T10:00"], "control: the slot still waits");
+    set_time("2026-05-01T11:20:00Z");
+    driven.configure(&config);
+    driven.start();
+    driven.expect(&["05-01T10:00", "05-01T11:00"]);
+    driven.cancel_all();
+    driven.end();
+    driven.configure(&config);
+    driven.start(); // the slot is on record
+    driven.expect(&["05-01T10:00", "05-01T11:00"]);
+    driven.end();
+}
+
+#[test]
 fn slot_during_an_open_run_is_skipped_queued_or_fired_as_the_schedule_says() {
     let sections = [
         section("skip", "0 * * * *", ""),
