@@ -136,6 +136,33 @@ fn endless_calls_fail_as_turns_after_the_last_request() {
 }
 
 #[test]
+fn processes_that_multiply_end_the_task_and_deep_recursion_is_an_error_of_its_call() {
+    // Every process forks for ever. A shell would pause after forks that failed.
+    let bomb = "exec python3 -c '\nimport os\nwhile True:\n    try: os.fork()\n    except BlockingIOError: pass'";
+    let recursion = "echo 'sh ./again; exit 9' > again; sh ./again";
+    let plan =
+        "[task.a]\ndo = { model = 'cheap', prompt = 'x', tools = ['shell'] }\nbox = { pids = 64 }";
+    let started = |command: &str| {
+        let lab = Lab::new(vec![
+            calls(&[("shell", json!({ "command": command }))]),
+            calls(&[("shell", json!({"command": "echo still here"}))]),
+            answer("done"),
+        ]);
+        let view = run(&lab.engine, plan);
+        (lab, view)
+    };
+    let (lab, view) = started(bomb);
+    assert_eq!(view.outcome, Some(Outcome::Failed), "{view:#?}");
+    assert!(reason(&view, "a").starts_with("limit: the box started more processes"), "{view:#?}");
+    assert_eq!(lab.requests().len(), 1);
+    let (lab, view) = started(recursion);
+    assert_eq!(view.outcome, Some(Outcome::Succeeded), "{view:#?}");
+    assert_eq!(results(&lab), ["exit status 0\nstill here\n"]);
+    let first = &body(&lab.requests()[1])["messages"][2]["content"][0]["content"];
+    assert!(first.as_str().unwrap().starts_with("exit status 9\n"), "{first}");
+}
+
+#[test]
 fn flood_of_output_loses_its_middle_and_the_log_says_it() {
     let flood = "head -c 500000 /dev/zero | tr '\\0' x > f; cat f; echo the end";
     let lab = Lab::new(vec![
