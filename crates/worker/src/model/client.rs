@@ -19,7 +19,7 @@ use url::Url;
 
 use super::answer::{Answer, Collector, Stop, StreamFault};
 use super::context::Room;
-use super::request::{self, Input};
+use super::request::{self, Input, Mark};
 use super::retry::{self, Next, Trouble};
 use super::tools::{Definition, MAX_CALLS, MAX_RESULT, ToolPlaces, Toolbox};
 use super::turns::{Call, CallResult, Turn};
@@ -67,7 +67,11 @@ pub async fn ask(
     let (inputs, notes) = room.inputs(fixed, inputs)?;
     notes.iter().for_each(|note| report(note));
     let sizes = inputs.iter().map(|(name, content)| (name.len() + content.len()) as u64);
+    let mark = Mark::new(&inputs, random).map_err(|error| {
+        failure(Kind::CannotStart, format!("cannot get random bytes for the question: {error}"))
+    })?;
     let question = Question {
+        mark,
         headers: headers(job, around.env)?,
         question_bytes: fixed.saturating_add(sizes.sum()),
         deadline: Cell::new(Instant::now() + limits.deadline),
@@ -98,6 +102,8 @@ struct Question<'a> {
     url: Url,
     headers: HeaderMap,
     inputs: Vec<Input>,
+    /// The mark of the inputs, equal in all turns.
+    mark: Mark,
     /// The number of bytes before the first answer.
     question_bytes: u64,
     room: Room,
@@ -239,7 +245,8 @@ impl Question<'_> {
 
     /// Gets one answer, with several tries.
     async fn tries(&self, turns: &[Turn]) -> Result<Answer, ModelFailure> {
-        let body = request::body(self.job, &self.url, &self.inputs, turns, &self.definitions);
+        let inputs = (self.inputs.as_slice(), &self.mark);
+        let body = request::body(self.job, &self.url, inputs, turns, &self.definitions);
         let body = body.to_string();
         if body.len() > self.limits.request {
             let max = self.limits.request;
@@ -463,6 +470,12 @@ fn read_file(path: &str, max: u64) -> io::Result<String> {
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|_| io::Error::other("the file is not text in UTF-8"))
+}
+
+/// Returns random bytes.
+fn random() -> Result<[u8; 16], getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map(|()| bytes)
 }
 
 /// Returns a random number.
