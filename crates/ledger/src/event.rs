@@ -449,6 +449,8 @@ events! {
         usage: Option<Vec<String>>,
         /// The runs of the boxes of its checks; absent without a box, and in older events.
         box_runs: Option<Vec<String>>,
+        /// The results of its checks, each as `check kind outcome`, and for a judge the model that answered.
+        checks: Option<Vec<String>>,
         at: u64,
     }
     /// A failed attempt will be repeated.

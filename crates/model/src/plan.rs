@@ -298,6 +298,29 @@ pub enum Check {
     Command(Argv),
     /// A model of this tier judges the output by the criteria in `done`.
     Model { tier: TierName, prompt: Text },
+    /// The command decides, in a box as for [`Check::Command`]: exit status 0 confirms the output, 1 refutes
+    /// it, and every other end is undecided. Only a confirmed output passes.
+    Verify(Argv),
+}
+
+impl Check {
+    /// Returns the key that a plan uses for this kind of check.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Schema(_) => "schema",
+            Self::Command(_) => "command",
+            Self::Model { .. } => "model",
+            Self::Verify(_) => "verify",
+        }
+    }
+
+    /// Returns the tier of a check by a model.
+    pub const fn tier(&self) -> Option<&TierName> {
+        match self {
+            Self::Model { tier, .. } => Some(tier),
+            Self::Schema(_) | Self::Command(_) | Self::Verify(_) => None,
+        }
+    }
 }
 
 /// The limits of a run or of a task; a missing value is limited by the level above only.

@@ -205,7 +205,13 @@ fn known(event: &Event) -> String {
             let reason = with_note(task.reason.as_deref());
             format!("{}{reason}", attempt(&task.task, task.attempt, &task.result))
         }
-        Event::TaskJudged(task) => attempt(&task.task, task.attempt, &task.verdict),
+        Event::TaskJudged(task) => {
+            let judged = attempt(&task.task, task.attempt, &task.verdict);
+            match task.checks.as_deref() {
+                None | Some([]) => judged,
+                Some(checks) => format!("{judged}, checks: {}", list(checks)),
+            }
+        }
         Event::TaskRetrying(task) => {
             let wait = moment::duration(task.due.saturating_sub(task.at).saturating_mul(1000));
             format!("{}, next attempt in {wait}", attempt(&task.task, task.attempt, "failed"))

@@ -21,6 +21,7 @@ use belljar_model::caller::TenantId;
 use belljar_model::net::{Budget, MicroUsd, SecretName};
 use belljar_model::plan::{RunBudget, TaskId};
 use belljar_model::{ByteSize, RunId, Timeout};
+use serde::{Deserialize, Serialize};
 
 use super::machine::Moment;
 use crate::moment;
@@ -81,7 +82,7 @@ impl Unit {
 const UNITS: usize = 6;
 
 /// An amount of each unit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amounts([u64; UNITS]);
 
 /// A limit for each unit; a missing value means no limit.

@@ -3,6 +3,7 @@
 mod agent;
 pub(super) mod checks;
 mod code;
+mod judge;
 mod model;
 mod taint;
 mod tools;
@@ -154,6 +155,9 @@ impl Context<'_> {
         let position = self.plan.index(&of.task).ok_or_else(missing)?;
         let task = self.plan.tasks().get(position).ok_or_else(missing)?;
         let template = self.plan.box_template(position).ok_or_else(missing)?;
+        if let Some(why) = self.excluded_check(&of.instance()) {
+            return Err(EngineError::message(ErrorKind::Refused, why));
+        }
         if let Executor::Agent { agent, repo, base, prompt } = &task.executor {
             let work = AgentTask { task, agent, repo, base, prompt };
             return self.agent_spec(&work, of, box_run, &with_timeout(template, lease), lease);

@@ -30,8 +30,8 @@ use belljar_model::plan::Label;
 use super::budget::{Amounts, Limits, Unit, UsedUp};
 use super::graph::Selections;
 use super::machine::{
-    Ended, Evidence, Fact, FactKind, FailReason, Moment, Outcome, Output, RefusedBecause, Settled,
-    StopReason, TaskRef, Try, Verdict,
+    Checks, Ended, Evidence, Fact, FactKind, FailReason, Moment, Outcome, Output, RefusedBecause,
+    Settled, StopReason, TaskRef, Try, Verdict,
 };
 use super::taint::Removed;
 
@@ -74,7 +74,7 @@ pub fn event(fact: &Fact) -> Event {
         }
         .into(),
         FactKind::TaskEnded { of, end, usage } => ended_event(of, end, usage.as_ref(), at).into(),
-        FactKind::TaskJudged { of, verdict, usage, boxes } => {
+        FactKind::TaskJudged { of, verdict, usage, checks } => {
             let (name, check, text) = match verdict {
                 Verdict::Passed => ("passed", None, None),
                 Verdict::Rejected { check, text } => {
@@ -88,7 +88,9 @@ pub fn event(fact: &Fact) -> Event {
                 check,
                 text,
                 usage: usage.as_ref().map(amount_texts),
-                box_runs: box_texts(boxes),
+                box_runs: box_texts(&checks.boxes),
+                checks: (!checks.results.is_empty())
+                    .then(|| checks.results.iter().map(ToString::to_string).collect()),
                 at,
             }
             .into()
@@ -294,7 +296,10 @@ pub fn fact(event: &Event) -> Result<Option<Fact>, FactError> {
             };
             let usage = read.usage(event.usage.as_deref())?;
             let boxes = read.boxes(event.box_runs.as_deref())?;
-            (event.at, FactKind::TaskJudged { of, verdict, usage, boxes })
+            // The results only explain the verdict, so those of a newer version are ignored.
+            let results = event.checks.iter().flatten().filter_map(|it| it.parse().ok()).collect();
+            let checks = Checks { boxes, results };
+            (event.at, FactKind::TaskJudged { of, verdict, usage, checks })
         }
         Event::TaskRetrying(event) => {
             let of = read.attempt(&event.task, event.attempt)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_model::net::{Allow, HostPattern, Rule, RuleTarget, SecretName};
-use belljar_model::plan::{CheckedPlan, Executor, TaskId, TierName};
+use belljar_model::plan::{Check, CheckedPlan, Executor, TaskId, TierName};
 use belljar_model::{Config, Net, Template};
 
 use crate::agents;
@@ -55,6 +55,7 @@ pub fn of_plan(
             | Executor::Approval { .. }
             | Executor::Stub { .. } => {}
         }
+        task.checks.iter().filter_map(Check::tier).for_each(|tier| grants.tier(tier));
     }
     Ok(grants.found.into_values().collect())
 }
@@ -181,6 +182,13 @@ mod tests {
             "pypi.org [] asked=false a,b",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn tier_of_a_judge_is_a_grant_of_its_plan() {
+        let config = "[tier.cheap]\nprovider = 'anthropic'\nmodel = 'm'\nsecret = 'anthropic'\n";
+        let plan = "[task.a]\ndo.command = ['true']\ncheck = [{ model = 'cheap', prompt = 'x' }]\n";
+        assert_eq!(texts(config, plan), ["api.anthropic.com [anthropic] asked=false cheap"]);
     }
 
     #[test]

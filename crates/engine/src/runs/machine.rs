@@ -33,11 +33,13 @@
 //! of the last applied fact, the machine uses the time of that fact.
 
 mod apply;
+mod checks;
 mod decide;
 mod labels;
 mod state;
 mod types;
 
+pub use checks::{CheckKind, CheckOutcome, CheckResult, CheckResultError, Checks};
 pub use decide::{advance, decide};
 pub use state::RunState;
 pub use types::*;

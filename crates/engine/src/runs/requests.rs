@@ -61,7 +61,7 @@ pub fn of_run(state: &Scoped, run: RunId) -> Result<Vec<HostRequests>, EngineErr
     Ok(hosts.into_values().collect())
 }
 
-fn each_event(
+pub(super) fn each_event(
     reader: &Reader,
     run: RunId,
     kind: &str,

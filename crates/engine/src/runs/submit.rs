@@ -237,14 +237,16 @@ pub fn supported(plan: &CheckedPlan) -> Result<(), EngineError> {
     for task in plan.tasks() {
         for check in &task.checks {
             match check {
-                Check::Model { .. } => return refuse(task, "a check by a model"),
                 _ if matches!(task.executor, Executor::Approval { .. }) => {
                     return refuse(task, "a check of an approval");
                 }
-                Check::Command(_) if !task.has_box() => {
+                Check::Command(_) | Check::Verify(_) if !task.has_box() => {
                     return refuse(task, "a check by a command of a task without a box");
                 }
-                Check::Command(_) | Check::Schema(_) => {}
+                Check::Model { .. } if !task.has_box() => {
+                    return refuse(task, "a check by a model of a task without a box");
+                }
+                Check::Schema(_) | Check::Command(_) | Check::Model { .. } | Check::Verify(_) => {}
             }
         }
     }

@@ -58,6 +58,9 @@ pub struct Marked {
     /// The number of the tier whose attempts have the grant, from 0; `None` for all attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<u32>,
+    /// The number of the check whose box has the grant, from 0; `None` for the box of the task itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<u32>,
 }
 
 /// A grant of a box that labels can remove. The text is `secret NAME` or `rule ID`.
@@ -143,6 +146,9 @@ pub(crate) fn own(task: &Task, plan: &Plan, taint: Option<&BoxTaint>) -> Vec<(La
     own.extend(task.labels.iter().map(|label| (label.clone(), format!("files of {id}"))));
     if matches!(task.executor, Executor::Agent { .. } | Executor::Model { .. }) {
         own.extend(MODEL.parse().ok().map(|label| (label, format!("model of {id}"))));
+    } else if task.attempts > 1 && task.checks.iter().any(|check| check.tier().is_some()) {
+        // The reason of a judge is an input of the next attempt.
+        own.extend(MODEL.parse().ok().map(|label| (label, format!("check of {id}"))));
     }
     let earned = taint.into_iter().flat_map(|taint| &taint.earned);
     own.extend(earned.map(|it| (it.label.clone(), format!("{} of {id}", it.from))));

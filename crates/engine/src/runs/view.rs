@@ -17,8 +17,8 @@ use super::files::{RunFiles, Submitted};
 use super::graph::Graph;
 use super::host;
 use super::machine::{
-    Command, Ended, Fact, FactKind, Moment, Outcome, Phase, RunState, Settled, Status, TaskRef,
-    Try, Verdict,
+    CheckResult, Command, Ended, Fact, FactKind, Moment, Outcome, Phase, RunState, Settled, Status,
+    TaskRef, Try, Verdict,
 };
 use super::rows::{self, RunsQuery};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
@@ -93,6 +93,8 @@ pub struct TaskView {
     pub lines: Vec<String>,
     /// The labels of the output, once the task is done.
     pub labels: Vec<String>,
+    /// The results of the checks of the last output that was checked.
+    pub checks: Vec<CheckResult>,
 }
 
 /// Returns the runs of plans, newest first.
@@ -343,6 +345,7 @@ impl TaskView {
             usage: Amounts::NONE,
             lines: Vec::new(),
             labels: Vec::new(),
+            checks: Vec::new(),
         }
     }
 }
@@ -355,6 +358,7 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
         FactKind::TaskStarted { of, box_run, tier, .. } => change(of.instance(), &|view| {
             (view.attempt, view.box_run, view.tier) = (of.attempt, *box_run, *tier);
             (view.started, view.ended, view.reason) = (Some(fact.at), None, None);
+            view.checks.clear();
         }),
         FactKind::TaskEnded { of, end, usage } => change(of.instance(), &|view| {
             view.ended = Some(fact.at);
@@ -365,8 +369,9 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
                 Ended::Lost(evidence) => Some(format!("lost: {}", evidence.name())),
             };
         }),
-        FactKind::TaskJudged { of, verdict, usage, .. } => change(of.instance(), &|view| {
+        FactKind::TaskJudged { of, verdict, usage, checks } => change(of.instance(), &|view| {
             view.usage = view.usage.plus(usage.unwrap_or_default());
+            view.checks.clone_from(&checks.results);
             if let Verdict::Rejected { check, text } = verdict {
                 view.reason = Some(format!("rejected by check {check}: {text}"));
             }

@@ -196,6 +196,7 @@ fn checks_that_cannot_be_carried_out_are_refused_at_submission() {
     let engine = TestEngine::new();
     for (text, part) in [
         ("do = { stub = 1 }\ncheck = [{ command = ['true'] }]", "without a box"),
+        ("do = { stub = 1 }\ncheck = [{ verify = ['true'] }]", "without a box"),
         ("do = { approval = 'Go?' }\noutput = 'json'\ncheck = [{ schema = 'x' }]", "an approval"),
     ] {
         let error = try_submit(&engine, &format!("[task.a]\n{text}"), None).unwrap_err();
@@ -268,6 +269,64 @@ fn h16_check_without_time_left_in_the_budget_is_not_started() {
     let boxes = engine.events();
     let boxes = boxes.iter().filter(|event| event["fields"]["purpose"] == "task").count();
     assert_eq!(boxes, 3, "two tasks and the check of the control");
+}
+
+// ---- Verifiers
+
+#[test]
+fn verifier_confirms_refutes_or_is_undecided_and_only_a_confirmed_output_flows_on() {
+    let engine = TestEngine::new();
+    let text = r#"
+        [task.confirmed]
+        do = { command = ["echo", "good"] }
+        check = [{ verify = ["grep", "-q", "good"] }]
+        [task.refuted]
+        do = { command = ["echo", "bad"] }
+        check = [{ verify = ["bash", "-c", "echo 'not good' >&2; grep -q good"] }]
+        [task.odd]
+        do = { command = ["echo", "good"] }
+        check = [{ verify = ["bash", "-c", "echo 'no solver' >&2; exit 2"] }]
+        [task.killed]
+        do = { command = ["echo", "good"] }
+        check = [{ verify = ["bash", "-c", "kill -TERM $$"] }]
+        [task.slow]
+        do = { command = ["echo", "good"] }
+        check = [{ verify = ["sleep", "1000"] }]
+        box = { timeout = "1s" }
+        [task.missing]
+        do = { command = ["echo", "good"] }
+        check = [{ verify = ["/no/such/program"] }]
+        [task.after]
+        do = { command = ["cat"] }
+        data = ["confirmed"]
+        [task.never]
+        do = { stub = 1 }
+        needs = ["odd"]
+    "#;
+    let view = run(&engine, text);
+    assert_eq!(view.outcome, Some(Outcome::Failed), "{view:#?}");
+    for (name, outcome) in [
+        ("confirmed", "confirmed"),
+        ("refuted", "refuted"),
+        ("odd", "undecided"),
+        ("killed", "undecided"),
+        ("slow", "undecided"),
+        ("missing", "undecided"),
+    ] {
+        let [result] = &task(&view, name).checks[..] else { panic!("{name}: {view:#?}") };
+        assert_eq!((result.kind.name(), result.outcome.name()), ("verify", outcome), "{name}");
+        let expected = if outcome == "confirmed" { Status::Done } else { Status::Failed };
+        assert_eq!(task(&view, name).status, expected, "{name}: {view:#?}");
+    }
+    assert_eq!(output(&engine, &view, "after"), "good\n");
+    assert_eq!(task(&view, "never").status, Status::Stopped);
+    let refuted = "rejected by check 0: refuted: exit status 1: not good";
+    assert_eq!(reason(&view, "refuted"), refuted);
+    let undecided = "rejected by check 0: undecided: exit status 2: no solver";
+    assert_eq!(reason(&view, "odd"), undecided);
+    let judged = events(&engine, view.run, "task.judged");
+    let odd = judged.iter().find(|event| event["fields"]["task"] == "odd").unwrap();
+    assert_eq!(odd["fields"]["checks"], json!(["0 verify undecided"]));
 }
 
 // ---- Crashes

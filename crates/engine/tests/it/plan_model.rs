@@ -3,6 +3,7 @@
 mod budgets;
 mod failures;
 mod injection;
+mod judging;
 mod tenants;
 mod tools;
 

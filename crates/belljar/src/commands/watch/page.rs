@@ -282,6 +282,7 @@ mod tests {
             },
             lines: vec![note.to_owned()],
             labels: Vec::new(),
+            checks: Vec::new(),
         }
     }
 

@@ -141,7 +141,9 @@ pub fn book(fact: &FactKind, held: &Held) -> Booking {
                 let (reserved, held) = (more.amounts(), Held::Lease(lease.plus(more)));
                 Booking { reserved, held, ..Booking::default() }
             }
-            Held::Nothing | Held::Rest(_) => Booking { held: *held, ..Booking::default() },
+            // The rest of a lease that is kept for checks is not booked as reserved.
+            Held::Rest(rest) => Booking { held: Held::Rest(rest.plus(more)), ..Booking::default() },
+            Held::Nothing => Booking::default(),
         },
         FactKind::TaskEnded { end, usage, .. } => {
             let (booking, rest) = settled(held, usage.as_ref());

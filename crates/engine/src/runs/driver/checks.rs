@@ -1,27 +1,32 @@
 //! Carries out the checks of task outputs. Dependent tasks get an output only after it has passed all checks
 //! of its task.
 //!
-//! A check by a schema runs in the driver. A check by a command runs in a box of its own, without network
-//! and without writable mounts, so it cannot have an effect and can always be repeated. Its host outlives
-//! the driver like that of a task. The file `work/check-TASK-ATTEMPT.json` has the box of the current
-//! check; it is on disk before the host starts, so a new driver adopts the host or takes its result.
-//! Without that file, the checks of the attempt start again.
+//! A check by a schema runs in the driver. Every other check runs in a box of its own. It can reach nothing but
+//! the model of a judge, and has no writable mounts, so it has no effect and can always be repeated. Its host
+//! outlives the driver like that of a task. The file `work/check-TASK-ATTEMPT.json` has the box of the current
+//! check; it is on disk before the host starts and until the verdict is on record, so a new driver adopts the
+//! host or takes its result. Without that file, the checks of the attempt start again.
+//!
+//! Checks pay from the lease of the attempt. A judge whose host is lost may have used everything that it was
+//! allowed to use, so that is spent.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use belljar_model::RunId;
-use belljar_model::plan::Check;
 use serde::{Deserialize, Serialize};
 
 use super::rounds::{Driver, Host, Waiting};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::runs::budget::{Amounts, Unit};
+use crate::runs::budget::{Amounts, Limits, Unit};
+use crate::runs::executors;
 use crate::runs::executors::checks::Judgement;
 use crate::runs::files::RunFiles;
 use crate::runs::host;
-use crate::runs::machine::{Evidence, InputKind, Try, Verdict};
+use crate::runs::machine::{
+    CheckKind, CheckOutcome, CheckResult, Checks, Evidence, InputKind, Try, Verdict,
+};
 use crate::store::durable;
 
 /// How often a check whose host is gone is repeated before the output is rejected.
@@ -36,11 +41,79 @@ pub(super) struct Progress {
     box_run: Option<RunId>,
     /// The time of all boxes of earlier checks, in microseconds.
     micros: u64,
+    /// What all boxes of earlier checks used, without the time.
+    #[serde(default)]
+    used: Amounts,
     /// How often the host of the current check was lost.
     lost: u32,
     /// The boxes of all checks that may have started.
     #[serde(default)]
     boxes: Vec<RunId>,
+    /// The results of earlier checks, in the form of the ledger.
+    #[serde(default)]
+    results: Vec<String>,
+}
+
+impl Progress {
+    /// Returns what all boxes of earlier checks used.
+    fn usage(&self) -> Amounts {
+        self.used.with(Unit::Seconds, self.micros.div_ceil(1_000_000))
+    }
+
+    /// Returns what earlier checks left of a lease.
+    fn rest(&self, lease: &Limits) -> Limits {
+        let used = self.usage();
+        Unit::ALL.into_iter().fold(*lease, |rest, unit| {
+            let left = rest.get(unit).map(|all| all.saturating_sub(used.get(unit)));
+            rest.with(unit, left)
+        })
+    }
+
+    /// Notes the result of the current check.
+    fn note(&mut self, kind: CheckKind, judgement: &Judgement) {
+        let Judgement { outcome, model, .. } = judgement;
+        let result = CheckResult::new(self.number(), kind, *outcome, model.as_deref());
+        self.results.push(result.to_string());
+    }
+
+    fn number(&self) -> u32 {
+        u32::try_from(self.check).unwrap_or(u32::MAX)
+    }
+
+    fn checks(&self) -> Checks {
+        let results = self.results.iter().filter_map(|text| text.parse().ok()).collect();
+        Checks { boxes: self.boxes.clone(), results }
+    }
+}
+
+/// Returns the reason of a rejection. The reason of a verifier names its outcome.
+fn described(judgement: &Judgement) -> String {
+    let Judgement { outcome, text, .. } = judgement;
+    match outcome {
+        CheckOutcome::Refuted | CheckOutcome::Undecided => format!("{}: {text}", outcome.name()),
+        CheckOutcome::Passed
+        | CheckOutcome::Confirmed
+        | CheckOutcome::Rejected
+        | CheckOutcome::NoVerdict => text.clone(),
+    }
+}
+
+/// Returns the unit of which a check has nothing left, if there is one.
+fn used_up(kind: CheckKind, rest: &Limits) -> Option<Unit> {
+    let counted: &[Unit] = match kind {
+        CheckKind::Schema => &[],
+        CheckKind::Command | CheckKind::Verify => &[Unit::Seconds],
+        CheckKind::Model => &[Unit::Seconds, Unit::Calls, Unit::Tokens, Unit::Money, Unit::Bytes],
+    };
+    counted.iter().copied().find(|unit| rest.get(*unit) == Some(0))
+}
+
+/// Returns what a judge can have used at most before its host was lost.
+fn lost_amounts(kind: CheckKind, rest: &Limits) -> Amounts {
+    match kind {
+        CheckKind::Schema | CheckKind::Command | CheckKind::Verify => Amounts::NONE,
+        CheckKind::Model => rest.with(Unit::Seconds, None).with(Unit::Boxes, None).amounts(),
+    }
 }
 
 impl Driver<'_> {
@@ -82,10 +155,12 @@ impl Driver<'_> {
     fn continue_checks(&mut self, run: RunId, of: Try, mut progress: Progress) {
         match self.next_check(run, &of, &mut progress) {
             Ok(Some(verdict)) => {
-                fs::remove_file(self.progress_file(run, &of)).ok(); // the verdict ends its use
-                let seconds = progress.micros.div_ceil(1_000_000);
-                let usage = Amounts::default().with(Unit::Seconds, seconds);
-                self.inbox.push((run, InputKind::Judged(of, verdict, Some(usage), progress.boxes)));
+                let file = self.progress_file(run, &of);
+                if let Some(live) = self.runs.get_mut(&run) {
+                    live.requests.push(file); // the recorded verdict ends its use
+                }
+                let usage = Some(progress.usage());
+                self.inbox.push((run, InputKind::Judged(of, verdict, usage, progress.checks())));
             }
             Ok(None) => {} // a host runs
             Err(error) => {
@@ -112,66 +187,96 @@ impl Driver<'_> {
             }
             let Some(live) = self.runs.get(&run) else { return Ok(None) };
             let context = live.context(self.state);
-            let rejected = |text: String| {
-                let check = u32::try_from(progress.check).unwrap_or(u32::MAX);
-                Ok(Some(Verdict::Rejected { check, text }))
-            };
             let Some(check) = context.check(of, progress.check) else {
                 return Ok(Some(Verdict::Passed));
             };
-            let judgement = match (check, progress.box_run) {
-                (Check::Schema(_), _) => context.check_by_schema(of, progress.check),
-                (Check::Model { .. }, _) => {
-                    Judgement::Rejected("checks by a model are not supported yet".to_owned())
-                }
-                (Check::Command(_), Some(box_run)) => {
-                    let (judgement, micros) = context.check_result(box_run)?;
+            let kind = CheckKind::of(check);
+            let lease = live.progress.judging().find(|(judged, _)| judged == of);
+            let rest = progress.rest(&lease.map(|(_, lease)| *lease).unwrap_or_default());
+            let judgement = match (kind, progress.box_run.take()) {
+                (CheckKind::Schema, _) => Some(context.check_by_schema(of, progress.check)),
+                (_, Some(box_run)) => {
+                    let result = context.check_result(of, progress.check, box_run)?;
                     self.taken.push((run, box_run));
+                    let used = result.as_ref().map_or(lost_amounts(kind, &rest), |it| it.used);
+                    progress.used = progress.used.plus(used);
+                    let micros = result.as_ref().map_or(0, |it| it.micros);
                     progress.micros = progress.micros.saturating_add(micros);
-                    progress.box_run = None;
-                    judgement
+                    result.map(|it| it.judgement)
                 }
-                (Check::Command(argv), None) => {
-                    let lease = live.progress.judging().find(|(judged, _)| judged == of);
-                    let lease = lease.map(|(_, lease)| *lease).unwrap_or_default();
-                    let used = progress.micros.div_ceil(1_000_000);
-                    let seconds = lease.get(Unit::Seconds).map(|all| all.saturating_sub(used));
-                    if seconds == Some(0) {
-                        return rejected("no time is left in the budget for the check".to_owned());
-                    }
-                    let (box_run, argv) = (self.state.new_id()?.0, argv.clone());
-                    progress.box_run = Some(box_run);
-                    progress.boxes.push(box_run);
-                    self.store_progress(run, of, progress)?;
-                    let spec = context.check_spec(of, box_run, argv, seconds);
-                    match spec.and_then(|spec| host::start(self.state, spec, None)) {
-                        Ok(hosted) => {
-                            let host = Host::Started(hosted);
-                            let of = of.clone();
-                            self.hosts.push(Waiting { run, of, box_run, host, is_check: true });
-                            return Ok(None);
-                        }
-                        Err(error) => {
-                            return rejected(format!("the check cannot start: {error:#}"));
-                        }
-                    }
-                }
+                (_, None) => match self.start_check(run, of, progress, kind, &rest)? {
+                    None => return Ok(None),
+                    started => started,
+                },
             };
-            match judgement {
-                Judgement::Passed => (progress.check, progress.lost) = (progress.check + 1, 0),
-                Judgement::Rejected(text) => return rejected(text),
-                Judgement::Lost if progress.lost >= MAX_LOST => {
-                    return rejected("the check could not be carried out".to_owned());
-                }
-                Judgement::Lost => progress.lost += 1,
+            let Some(judgement) = judgement.or_else(|| {
+                let text = "the check could not be carried out";
+                let is_last = progress.lost >= MAX_LOST;
+                is_last.then(|| Judgement::new(kind.without_result(), text))
+            }) else {
+                progress.lost += 1;
+                continue;
+            };
+            progress.note(kind, &judgement);
+            if !judgement.outcome.passes() {
+                return Ok(Some(Verdict::Rejected {
+                    check: progress.number(),
+                    text: described(&judgement),
+                }));
+            }
+            (progress.check, progress.lost) = (progress.check + 1, 0);
+        }
+    }
+
+    /// Starts the host of the current check. Returns the result of a check that cannot start.
+    fn start_check(
+        &mut self,
+        run: RunId,
+        of: &Try,
+        progress: &mut Progress,
+        kind: CheckKind,
+        rest: &Limits,
+    ) -> Result<Option<Judgement>, EngineError> {
+        let failed = |text: String| Ok(Some(Judgement::new(kind.without_result(), text)));
+        if let Some(unit) = used_up(kind, rest) {
+            let unit = if unit == Unit::Seconds { "time" } else { unit.name() };
+            return failed(format!("no {unit} is left in the budget for the check"));
+        }
+        let box_run = self.state.new_id()?.0;
+        progress.box_run = Some(box_run);
+        progress.boxes.push(box_run);
+        self.store_progress(run, of, progress)?;
+        let Some(live) = self.runs.get(&run) else { return Ok(None) };
+        let spec = live.context(self.state).check_spec(of, progress.check, box_run, rest);
+        match spec.and_then(|spec| executors::start(self.state, spec)) {
+            Ok(hosted) => {
+                let (host, of) = (Host::Started(hosted), of.clone());
+                self.hosts.push(Waiting { run, of, box_run, host, is_check: true });
+                Ok(None)
+            }
+            Err(error) => {
+                progress.box_run = None;
+                failed(format!("the check cannot start: {error:#}"))
             }
         }
+    }
+
+    /// Returns the lease that the box of the current check of an attempt has, and the box.
+    pub(super) fn check_lease(&self, run: RunId, of: &Try) -> Option<(RunId, Limits)> {
+        let live = self.runs.get(&run)?;
+        let (_, lease) = live.progress.judging().find(|(judged, _)| judged == of)?;
+        let progress = self.stored_progress(run, of);
+        Some((progress.box_run?, progress.rest(lease)))
     }
 
     /// Waits for a host that a killed driver started. Returns whether it runs.
     fn adopt_check(&mut self, run: RunId, of: &Try, box_run: RunId) -> Result<bool, EngineError> {
         let Some(adopted) = host::adopt(self.state, box_run)? else { return Ok(false) };
         tracing::info!(%run, %box_run, "host of a check is adopted");
+        // An extension may be on record that the host did not get.
+        if let Some((_, lease)) = self.check_lease(run, of).filter(|(it, _)| *it == box_run) {
+            self.send_lease(box_run, &lease);
+        }
         let (host, of) = (Host::Adopted(adopted), of.clone());
         self.hosts.push(Waiting { run, of, box_run, host, is_check: true });
         Ok(true)
@@ -197,5 +302,51 @@ impl Driver<'_> {
         durable::write(&dir, &name, &text)
             .context("cannot store the progress of a check")
             .kind(ErrorKind::Broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> Limits {
+        let lease = Limits::default().with(Unit::Tokens, Some(100)).with(Unit::Seconds, Some(60));
+        lease.with(Unit::Boxes, Some(1))
+    }
+
+    #[test]
+    fn checks_share_the_rest_of_a_lease_and_a_check_without_a_rest_is_not_started() {
+        let used = Amounts::default().with(Unit::Tokens, 70);
+        let progress = Progress { used, micros: 1_500_000, ..Progress::default() };
+        let rest = progress.rest(&lease());
+        assert_eq!((rest.get(Unit::Tokens), rest.get(Unit::Seconds)), (Some(30), Some(58)));
+        assert_eq!(rest.get(Unit::Money), None);
+        let used = Amounts::default().with(Unit::Tokens, 100);
+        let rest = Progress { used, ..Progress::default() }.rest(&lease());
+        assert_eq!(used_up(CheckKind::Model, &rest), Some(Unit::Tokens));
+        assert_eq!(used_up(CheckKind::Verify, &rest), None, "a command needs only time");
+        let rest = Progress { micros: 60_000_000, ..Progress::default() }.rest(&lease());
+        for kind in [CheckKind::Model, CheckKind::Command, CheckKind::Verify] {
+            assert_eq!(used_up(kind, &rest), Some(Unit::Seconds), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn h16_lost_judge_has_spent_its_whole_lease_and_a_lost_command_nothing() {
+        assert_eq!(lost_amounts(CheckKind::Model, &lease()).get(Unit::Tokens), 100);
+        assert_eq!(lost_amounts(CheckKind::Model, &lease()).get(Unit::Seconds), 0);
+        assert!(lost_amounts(CheckKind::Command, &lease()).is_zero());
+    }
+
+    #[test]
+    fn progress_of_an_older_version_is_read_and_the_new_form_survives_a_round_trip() {
+        let older = r#"{"check":1,"box_run":null,"micros":5,"lost":0,"boxes":[]}"#;
+        let mut progress: Progress = serde_json::from_str(older).unwrap();
+        assert_eq!((progress.check, progress.micros), (1, 5));
+        progress.note(CheckKind::Verify, &Judgement::new(CheckOutcome::Confirmed, ""));
+        progress.used = Amounts::default().with(Unit::Money, 7);
+        let text = serde_json::to_string(&progress).unwrap();
+        assert_eq!(serde_json::from_str::<Progress>(&text).unwrap(), progress);
+        assert_eq!(progress.checks().results[0].to_string(), "1 verify confirmed");
     }
 }

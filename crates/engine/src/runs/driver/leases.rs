@@ -32,8 +32,11 @@ impl Driver<'_> {
 
     fn lease_more(&mut self, run: RunId, box_run: RunId) -> Result<(), EngineError> {
         let Some(live) = self.runs.get(&run) else { return Ok(()) };
-        let found = live.progress.running().find(|(of, _)| live.box_of(of) == Some(box_run));
-        let Some((of, lease)) = found else { return Ok(()) };
+        let running = live.progress.running().find(|(of, _)| live.box_of(of) == Some(box_run));
+        let checked = self.hosts.iter().find(|host| host.is_check && host.box_run == box_run);
+        let judging =
+            checked.and_then(|host| live.progress.judging().find(|(of, _)| *of == host.of));
+        let Some((of, lease)) = running.or(judging) else { return Ok(()) };
         // The time of an attempt is fixed when it starts.
         let lease = lease.with(Unit::Seconds, None).with(Unit::Boxes, None);
         let tasks = live
@@ -44,7 +47,9 @@ impl Driver<'_> {
         let owners = live.owners(&self.state.caller().tenant, &of.task);
         let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
         let Some(more) = self.accounts.extend(&owners, &lease, tasks) else {
-            self.send_lease(box_run, &lease); // a request can wait for an answer
+            // A request can wait for an answer.
+            let of_check = self.check_lease(run, &of).filter(|(of_check, _)| *of_check == box_run);
+            self.send_lease(box_run, &of_check.map_or(lease, |(_, lease)| lease));
             return Ok(());
         };
         tracing::info!(%run, %box_run, "lease is extended");
@@ -60,8 +65,11 @@ impl Driver<'_> {
     pub(super) fn extend(&self, run: RunId, of: &Try) {
         let Some(live) = self.runs.get(&run) else { return };
         let lease = live.progress.running().find(|(running, _)| running == of);
-        let (Some(box_run), Some((_, lease))) = (live.box_of(of), lease) else { return };
-        self.send_lease(box_run, lease);
+        if let (Some(box_run), Some((_, lease))) = (live.box_of(of), lease) {
+            self.send_lease(box_run, lease);
+        } else if let Some((box_run, lease)) = self.check_lease(run, of) {
+            self.send_lease(box_run, &lease);
+        }
     }
 
     /// Tells a host its whole lease. Does nothing for a lease without limits of the network.

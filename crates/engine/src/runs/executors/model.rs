@@ -83,10 +83,7 @@ fn names(task: &Task) -> impl Iterator<Item = &TierName> {
         | Executor::Approval { .. }
         | Executor::Stub { .. } => (None, [].as_slice()),
     };
-    let checks = task.checks.iter().filter_map(|check| match check {
-        Check::Model { tier, .. } => Some(tier),
-        Check::Schema(_) | Check::Command(_) => None,
-    });
+    let checks = task.checks.iter().filter_map(Check::tier);
     first.into_iter().chain(next).chain(checks)
 }
 
@@ -198,7 +195,7 @@ impl FixedTier {
 
     /// Returns the maximum number of tokens of an answer. A plan without a maximum gets at most what the
     /// lease has left after the input.
-    fn max_tokens(&self, named: Option<u64>, input_bytes: u64, lease: &Limits) -> u64 {
+    pub(super) fn max_tokens(&self, named: Option<u64>, input_bytes: u64, lease: &Limits) -> u64 {
         let window = self.context_window.unwrap_or(u64::MAX);
         if let Some(named) = named {
             return named.min(window);
@@ -218,13 +215,33 @@ impl FixedTier {
     }
 }
 
+impl FixedTier {
+    /// Returns a job for the model of the tier, without a question.
+    pub(super) fn job(&self) -> ModelJob {
+        ModelJob {
+            protocol: self.protocol,
+            url: Some(self.url.clone()),
+            model: self.model.clone(),
+            key_variable: self.secret.as_ref().and_then(|secret| secret.env.clone()),
+            system: None,
+            prompt: String::new(),
+            inputs: Vec::new(),
+            output: ModelOutput::Text,
+            max_tokens: DEFAULT_MAX_TOKENS,
+            window: self.context_window,
+            cuts: false,
+            tools: None,
+        }
+    }
+}
+
 impl Context<'_> {
     fn tiers(&self) -> Option<BTreeMap<TierName, FixedTier>> {
         serde_json::from_slice(&self.files.fixed(self.bound, TIERS)?).ok()
     }
 
-    /// Returns the names of the secrets that the box of a task can use. The box of an agent can use every
-    /// secret.
+    /// Returns the names of the secrets that the boxes of a task and of its checks can use. The box of an
+    /// agent can use every secret.
     pub(in crate::runs) fn secrets(&self, task: &Task) -> BTreeSet<SecretName> {
         let of_template = || {
             let position = self.plan.index(&task.id)?;
@@ -237,13 +254,9 @@ impl Context<'_> {
             let of_rules = rules.flat_map(|http| http.secrets.iter());
             Some(template.secrets.iter().chain(of_rules).cloned().collect::<BTreeSet<_>>())
         };
-        match &task.executor {
+        let of_task = match &task.executor {
             Executor::Model { tools, .. } => {
-                let tiers = self.tiers().unwrap_or_default();
-                let used = names(task).filter_map(|name| tiers.get(name)?.secret.as_ref());
-                let used = used.map(|secret| secret.name.clone());
-                let of_tools = tools.as_ref().and_then(|_| of_template()).unwrap_or_default();
-                used.chain(of_tools).collect()
+                tools.as_ref().and_then(|_| of_template()).unwrap_or_default()
             }
             Executor::Agent { .. } => {
                 let budgets = [self.plan.budget(), &task.budget];
@@ -251,7 +264,11 @@ impl Context<'_> {
             }
             Executor::Command { .. } | Executor::Code { .. } => of_template().unwrap_or_default(),
             Executor::Approval { .. } | Executor::Stub { .. } => BTreeSet::new(),
-        }
+        };
+        let mut used = names(task).peekable();
+        let tiers = used.peek().and_then(|_| self.tiers()).unwrap_or_default();
+        let of_tiers = used.filter_map(|name| tiers.get(name)?.secret().cloned());
+        of_task.into_iter().chain(of_tiers).collect()
     }
 
     /// Returns the tier of the next attempt of an instance.
@@ -260,6 +277,12 @@ impl Context<'_> {
         let mut tiers = self.tiers().unwrap_or_default();
         let tier = names(task).nth(number).and_then(|name| tiers.remove(name));
         tier.ok_or_else(|| invalid("the tier of the task is missing"))
+    }
+
+    /// Returns a tier by its name.
+    pub(super) fn tier_named(&self, name: &TierName) -> Result<FixedTier, EngineError> {
+        let tier = self.tiers().and_then(|mut tiers| tiers.remove(name));
+        tier.ok_or_else(|| invalid(format!("the tier `{name}` of the plan is missing")))
     }
 
     /// Returns the job of a `model` task.
@@ -294,18 +317,13 @@ impl Context<'_> {
             bytes = bytes.saturating_add(schema.len() as u64);
         }
         let job = ModelJob {
-            protocol: tier.protocol,
-            url: Some(tier.url.clone()),
-            model: tier.model.clone(),
-            key_variable: tier.secret.as_ref().and_then(|secret| secret.env.clone()),
-            system: None,
             prompt,
             inputs: self.model_inputs(&of.instance(), inputs),
             output,
             max_tokens: tier.max_tokens(*max_tokens, bytes, lease),
-            window: tier.context_window,
             cuts: *overflow == Overflow::Cut,
             tools: tools.as_ref().map(|tools| self.tool_job(tools, rules)).transpose()?,
+            ..tier.job()
         };
         Ok(TaskWork::Code(Box::new(Job::Model(job))))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_ledger::Digest;
 use belljar_model::net::{Allow, RemovedGrants, Rule, SecretKind, SecretName};
-use belljar_model::plan::{CheckedPlan, Executor, Label, Task};
+use belljar_model::plan::{CheckedPlan, Executor, Label, Task, TaskId, TierName};
 use belljar_model::{Config, Net, Template};
 
 use super::Context;
@@ -13,7 +13,9 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
 use crate::runs::files::RunFiles;
 use crate::runs::machine::TaskRef;
-use crate::runs::taint::{self, BoxTaint, Earned, GrantName, MODEL, Marked, NETWORK, PlanTaint};
+use crate::runs::taint::{
+    self, BoxTaint, Earned, GrantName, MODEL, Marked, NETWORK, PlanTaint, Removed,
+};
 use crate::scope::Scoped;
 
 /// The file with what labels mean for the boxes of a plan.
@@ -72,15 +74,8 @@ fn of_plan(plan: &CheckedPlan, config: &Config, host: &HostEnv) -> Result<PlanTa
                     marks.template(template);
                 }
                 for (number, name) in (0..).zip(std::iter::once(tier).chain(escalate)) {
-                    let tier = config.tiers().find(|known| known.name == *name);
-                    let Some(secret) = tier.and_then(|tier| tier.secret.as_ref()) else { continue };
-                    if marks.deny_when(secret).iter().any(|label| label.as_str() == MODEL) {
-                        return Err(invalid(format!(
-                            "task `{}`: tier `{name}` cannot work: the secret {secret} has `deny-when` with the label {MODEL}",
-                            task.id
-                        )));
-                    }
-                    marks.secret(secret, Some(number));
+                    let Some(secret) = marks.key(&task.id, name)? else { continue };
+                    marks.secret(&secret, Some(number));
                 }
             }
             Executor::Agent { .. } => {
@@ -91,6 +86,11 @@ fn of_plan(plan: &CheckedPlan, config: &Config, host: &HostEnv) -> Result<PlanTa
                 }
             }
             Executor::Approval { .. } | Executor::Stub { .. } => {}
+        }
+        for (number, check) in (0..).zip(&task.checks) {
+            if let Some(name) = check.tier() {
+                marks.check(&task.id, name, number)?;
+            }
         }
         if marks.found != BoxTaint::default() {
             all.insert(task.id.clone(), marks.found);
@@ -131,7 +131,7 @@ impl Marks<'_> {
             if !rule.marks.deny_when.is_empty() {
                 let (grant, deny_when) =
                     (GrantName::Rule(rule.id.clone()), rule.marks.deny_when.clone());
-                self.found.marked.push(Marked { grant, deny_when, tier: None });
+                self.found.marked.push(Marked { grant, deny_when, tier: None, check: None });
             }
             let secrets = rule.http().into_iter().flat_map(|http| &http.secrets);
             secrets.for_each(|secret| self.secret(secret, None));
@@ -147,8 +147,31 @@ impl Marks<'_> {
         let is_new = tier.is_some() || self.secrets.insert(name.clone());
         if is_new && !deny_when.is_empty() {
             let grant = GrantName::Secret(name.clone());
-            self.found.marked.push(Marked { grant, deny_when, tier });
+            self.found.marked.push(Marked { grant, deny_when, tier, check: None });
         }
+    }
+
+    /// Marks the key of the judge of a check.
+    fn check(&mut self, task: &TaskId, tier: &TierName, number: u32) -> Result<(), EngineError> {
+        let Some(secret) = self.key(task, tier)? else { return Ok(()) };
+        let deny_when = self.deny_when(&secret);
+        if !deny_when.is_empty() {
+            let (grant, check) = (GrantName::Secret(secret), Some(number));
+            self.found.marked.push(Marked { grant, deny_when, tier: None, check });
+        }
+        Ok(())
+    }
+
+    /// Returns the key of a tier, or an error if no model may have it.
+    fn key(&self, task: &TaskId, name: &TierName) -> Result<Option<SecretName>, EngineError> {
+        let tier = self.config.tiers().find(|known| known.name == *name);
+        let Some(secret) = tier.and_then(|tier| tier.secret.as_ref()) else { return Ok(None) };
+        if self.deny_when(secret).iter().any(|label| label.as_str() == MODEL) {
+            return Err(invalid(format!(
+                "task `{task}`: tier `{name}` cannot work: the secret {secret} has `deny-when` with the label {MODEL}"
+            )));
+        }
+        Ok(Some(secret.clone()))
     }
 
     /// Returns the labels that remove a secret: its own, and those of the client secret that it needs.
@@ -172,12 +195,28 @@ impl Context<'_> {
 
     /// Returns why the labels of a task remove a secret without which it cannot start.
     pub(super) fn without_secret(&self, of: &TaskRef, name: &SecretName) -> Option<String> {
-        let removed = self.progress.removed(of).into_iter();
-        let mut removed = removed.filter(|it| it.grant == GrantName::Secret(name.clone()));
-        let removed = removed.next()?;
-        let label = taint::sentence(&removed.label, &removed.from);
-        Some(format!("the secret {name} is removed because of the label {label}"))
+        let grant = GrantName::Secret(name.clone());
+        self.progress.removed(of).iter().find(|it| it.grant == grant).map(why)
     }
+
+    /// Returns why labels remove the key of a judge, without which its check cannot start.
+    pub(super) fn without_judge(&self, of: &TaskRef, check: usize) -> Option<String> {
+        self.progress.removed_from_check(of, check).first().map(why)
+    }
+
+    /// Returns why labels exclude a check of a task, whose output then could never pass.
+    pub(super) fn excluded_check(&self, of: &TaskRef) -> Option<String> {
+        let checks = self.plan.task(&of.task).map_or(0, |task| task.checks.len());
+        (0..checks).find_map(|check| {
+            Some(format!("check {check} cannot start: {}", self.without_judge(of, check)?))
+        })
+    }
+}
+
+/// Returns the sentence about a secret that a label removed.
+fn why(removed: &Removed) -> String {
+    let label = taint::sentence(&removed.label, &removed.from);
+    format!("the {} is removed because of the label {label}", removed.grant)
 }
 
 #[cfg(test)]
@@ -232,12 +271,30 @@ mod tests {
     }
 
     #[test]
+    fn key_of_a_judge_is_marked_for_its_check_and_not_for_the_task() {
+        let plan = "[task.a]\ndo.command = ['true']\ncheck = [{ command = ['true'] }, { model = 'cheap', prompt = 'x' }, { model = 'local', prompt = 'x' }]\n";
+        let taint = taint_with(CONFIG, plan).unwrap();
+        let [(_, BoxTaint { earned, marked })] = &taint.iter().collect::<Vec<_>>()[..] else {
+            panic!("{taint:?}")
+        };
+        assert!(earned.is_empty());
+        let [Marked { grant, tier: None, check: Some(1), .. }] = &marked[..] else {
+            panic!("{marked:?}")
+        };
+        assert_eq!(grant.to_string(), "secret key");
+    }
+
+    #[test]
     fn tier_whose_key_excludes_models_is_refused() {
         let config =
             CONFIG.replace("deny-when = ['untrusted']\n[tier", "deny-when = ['model']\n[tier");
-        let plan = "[task.a]\ndo = { model = 'cheap', prompt = 'x' }\n";
-        let error = taint_with(&config, plan).unwrap_err();
-        assert!(format!("{error:#}").contains("tier `cheap` cannot work"), "{error:#}");
-        assert!(taint_with(CONFIG, plan).is_ok(), "control");
+        for plan in [
+            "[task.a]\ndo = { model = 'cheap', prompt = 'x' }\n",
+            "[task.a]\ndo.command = ['true']\ncheck = [{ model = 'cheap', prompt = 'x' }]\n",
+        ] {
+            let error = taint_with(&config, plan).unwrap_err();
+            assert!(format!("{error:#}").contains("tier `cheap` cannot work"), "{error:#}");
+            assert!(taint_with(CONFIG, plan).is_ok(), "control");
+        }
     }
 }

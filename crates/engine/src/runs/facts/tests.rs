@@ -3,6 +3,7 @@ use belljar_model::RunId;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::runs::machine::{CheckKind, CheckOutcome, CheckResult};
 use crate::runs::taint::GrantName;
 
 fn digests() -> impl Strategy<Value = Digest> {
@@ -52,6 +53,18 @@ fn outputs() -> impl Strategy<Value = Output> {
             labels: labels.iter().map(|label| label.parse().unwrap()).collect(),
             selections: Selections(selections),
         }
+    })
+}
+
+fn checks() -> impl Strategy<Value = Checks> {
+    let model = proptest::option::of(".{1,20}");
+    let result = (any::<u32>(), one_of(CheckKind::ALL), one_of(CheckOutcome::ALL), model);
+    let result = result.prop_map(|(check, kind, outcome, model)| {
+        CheckResult::new(check, kind, outcome, model.as_deref())
+    });
+    (any::<Vec<u32>>(), proptest::collection::vec(result, 0..9)).prop_map(|(boxes, results)| {
+        let boxes = boxes.into_iter().map(|number| RunId::new(7, number)).collect();
+        Checks { boxes, results }
     })
 }
 
@@ -106,9 +119,8 @@ fn kinds() -> impl Strategy<Value = FactKind> {
             end,
             usage
         }),
-        (tries(), verdict, usage(), any::<Vec<u32>>()).prop_map(|(of, verdict, usage, boxes)| {
-            let boxes = boxes.into_iter().map(|number| RunId::new(7, number)).collect();
-            FactKind::TaskJudged { of, verdict, usage, boxes }
+        (tries(), verdict, usage(), checks()).prop_map(|(of, verdict, usage, checks)| {
+            FactKind::TaskJudged { of, verdict, usage, checks }
         }),
         (tries(), any::<u32>(), moment(), any::<u64>())
             .prop_map(|(of, tier, due, jitter)| FactKind::TaskRetrying { of, tier, due, jitter }),
@@ -261,7 +273,7 @@ fn kinds_and_fields_of_facts_are_unchanged() {
             of: of(),
             verdict: Verdict::Rejected { check: 1, text: "no".to_owned() },
             usage,
-            boxes: Vec::new(),
+            checks: Checks::default(),
         },
         "task.judged at=9 attempt=2 check=1 task=fix[1] text=no usage=[money=7] verdict=rejected",
     );
@@ -270,9 +282,15 @@ fn kinds_and_fields_of_facts_are_unchanged() {
             of: of(),
             verdict: Verdict::Passed,
             usage: None,
-            boxes: vec![RunId::new(0, 1), RunId::new(0, 2)],
+            checks: Checks {
+                boxes: vec![RunId::new(0, 1), RunId::new(0, 2)],
+                results: vec![
+                    CheckResult::new(0, CheckKind::Model, CheckOutcome::Passed, Some("large")),
+                    CheckResult::new(1, CheckKind::Verify, CheckOutcome::Confirmed, None),
+                ],
+            },
         },
-        "task.judged at=9 attempt=2 box_runs=[0000000000000001,0000000000000002] task=fix[1] verdict=passed",
+        "task.judged at=9 attempt=2 box_runs=[0000000000000001,0000000000000002] checks=[0 model passed large,1 verify confirmed] task=fix[1] verdict=passed",
     );
     check(
         FactKind::TaskRetrying { of: of(), tier: 1, due: Moment(11), jitter: 1 },

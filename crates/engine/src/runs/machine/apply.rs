@@ -83,7 +83,8 @@ impl RunState {
             }
             FactKind::AttentionSettled { of, how, .. } => self.settled(of, how, commands),
             FactKind::BudgetLeased { of, more } => {
-                if let Some(ix) = self.expect(of, |state| *state == State::Running)
+                let is_leased = |state: &State| matches!(state, State::Running | State::Judging(_));
+                if let Some(ix) = self.expect(of, is_leased)
                     && let Some(lease) = &mut self.at_mut(ix).lease
                 {
                     **lease = lease.plus(more);

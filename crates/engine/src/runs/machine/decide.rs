@@ -6,6 +6,7 @@ use belljar_ledger::Digest;
 use belljar_model::RunId;
 use belljar_model::plan::{Label, OnCrash};
 
+use super::checks::Checks;
 use super::state::{InstanceIx, Pending, Progress, Resolution, RunState, State};
 use super::types::{
     Command, End, Ended, Evidence, Fact, FactKind, GateAnswer, GateVerdict, Grant, Input,
@@ -41,16 +42,22 @@ pub fn decide(state: &RunState, input: &Input) -> Vec<Fact> {
                 removed.into_iter().chain(fact).collect()
             }
             InputKind::More(of, more) => {
-                let running = running(state, of).filter(|ix| !state.at(*ix).cancelling);
-                running
+                let is_leased = |ix: &InstanceIx| {
+                    let instance = state.at(*ix);
+                    let is_open = matches!(instance.state, State::Running | State::Judging(_));
+                    is_open && !instance.cancelling
+                };
+                state
+                    .attempt(of)
+                    .filter(is_leased)
                     .map(|_| FactKind::BudgetLeased { of: of.clone(), more: *more })
                     .into_iter()
                     .collect()
             }
             InputKind::Ended(of, end, usage) => ended(state, of, end, *usage).into_iter().collect(),
             InputKind::Lost(of, evidence) => lost(state, of, *evidence).into_iter().collect(),
-            InputKind::Judged(of, verdict, usage, boxes) => {
-                judged(state, of, verdict, *usage, boxes).into_iter().collect()
+            InputKind::Judged(of, verdict, usage, checks) => {
+                judged(state, of, verdict, *usage, checks).into_iter().collect()
             }
             InputKind::Answered(answer) => answered(state, answer, now).into_iter().collect(),
             InputKind::Settled(of, how, by) => {
@@ -204,7 +211,7 @@ fn judged(
     of: &Try,
     verdict: &Verdict,
     usage: Option<Amounts>,
-    boxes: &[RunId],
+    checks: &Checks,
 ) -> Option<FactKind> {
     let ix = state.attempt(of)?;
     let instance = state.at(ix);
@@ -212,7 +219,7 @@ fn judged(
         return None;
     }
     if instance.cancelling {
-        return Some(killed(of, usage, boxes));
+        return Some(killed(of, usage, &checks.boxes));
     }
     let verdict = match verdict {
         Verdict::Passed => Verdict::Passed,
@@ -220,7 +227,7 @@ fn judged(
             Verdict::Rejected { check: *check, text: shortened(text) }
         }
     };
-    Some(FactKind::TaskJudged { of: of.clone(), verdict, usage, boxes: boxes.to_vec() })
+    Some(FactKind::TaskJudged { of: of.clone(), verdict, usage, checks: checks.clone() })
 }
 
 fn answered(state: &RunState, answer: &GateAnswer, now: Moment) -> Option<FactKind> {

@@ -7,7 +7,7 @@ use belljar_model::plan::{Label, TaskId};
 use super::state::{InstanceIx, RunState, State};
 use super::types::{FactKind, TaskRef, Try};
 use crate::runs::graph::TaskIx;
-use crate::runs::taint::{self, Origin, Removed};
+use crate::runs::taint::{self, Marked, Origin, Removed};
 
 impl RunState {
     /// Returns the labels of the data that a task reads, and of its own box. They are complete once its
@@ -26,12 +26,28 @@ impl RunState {
 
     /// Returns the grants that labels remove from the box of an attempt of an instance.
     pub fn removed(&self, of: &TaskRef) -> Vec<Removed> {
+        let tier = self.tier(of).unwrap_or(0);
+        let is_own = |it: &Marked| it.check.is_none() && it.tier.is_none_or(|only| only == tier);
+        self.removed_where(of, is_own)
+    }
+
+    /// Returns the grants that labels remove from the box of a check, whose number counts from 0.
+    pub fn removed_from_check(&self, of: &TaskRef, check: usize) -> Vec<Removed> {
+        self.removed_where(of, |it| it.check.is_some_and(|only| only as usize == check))
+    }
+
+    fn removed_where(&self, of: &TaskRef, is_concerned: impl Fn(&Marked) -> bool) -> Vec<Removed> {
         let Some(ix) = self.instance(&of.task, of.item) else { return Vec::new() };
-        let (task, tier) = (self.at(ix).task, self.at(ix).tier);
+        let instance = self.at(ix);
+        let task = instance.task;
+        let mut labels = self.task(task).labels.clone();
+        if let State::Judging(output) = &instance.state {
+            labels.extend(output.labels.iter().cloned());
+        }
         let mut removed = Vec::new();
         let marked = self.graph[task].marked.iter();
-        for marked in marked.filter(|marked| marked.tier.is_none_or(|only| only == tier)) {
-            for label in marked.deny_when.intersection(&self.task(task).labels) {
+        for marked in marked.filter(|marked| is_concerned(marked)) {
+            for label in marked.deny_when.intersection(&labels) {
                 let (grant, label) = (marked.grant.clone(), label.clone());
                 let from = self.sources_at(task, &label);
                 removed.push(Removed { grant, label, from });
@@ -40,10 +56,18 @@ impl RunState {
         removed
     }
 
-    /// Returns the facts about the grants that an attempt does not get.
+    /// Returns the facts about the grants that an attempt and its checks do not get.
     pub(super) fn removals(&self, of: &Try) -> Vec<FactKind> {
-        let removed = self.removed(&of.instance()).into_iter();
-        removed.map(|removed| FactKind::GrantRemoved { of: of.clone(), removed }).collect()
+        let mut removed = self.removed(&of.instance());
+        for of_check in self.removed_where(&of.instance(), |it| it.check.is_some()) {
+            if !removed.contains(&of_check) {
+                removed.push(of_check);
+            }
+        }
+        removed
+            .into_iter()
+            .map(|removed| FactKind::GrantRemoved { of: of.clone(), removed })
+            .collect()
     }
 
     /// Returns why the labels of its inputs exclude a gate, or `None` if they do not.

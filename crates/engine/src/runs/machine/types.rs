@@ -9,6 +9,7 @@ use belljar_model::RunId;
 use belljar_model::caller::Principal;
 use belljar_model::plan::{Label, TaskId};
 
+use super::checks::Checks;
 use crate::runs::budget::{Amounts, Limits, Settlement, Spent, UsedUp};
 use crate::runs::gate::Sender;
 use crate::runs::graph::Selections;
@@ -113,6 +114,8 @@ macro_rules! names {
         }
     };
 }
+
+pub(super) use names;
 
 names! {
     /// The typed reason of a failure. Text of a program never decides what happens next.
@@ -370,14 +373,14 @@ pub enum InputKind {
     },
     /// The answer to [`Command::Reserve`].
     Lease(Try, Result<Grant, Spent>),
-    /// More was reserved for a running attempt.
+    /// More was reserved for an attempt that runs or is being checked.
     More(Try, Limits),
     /// The host reported the end of an attempt; without a usage, the whole lease is spent.
     Ended(Try, End, Option<Amounts>),
     /// The host of an attempt is gone, or an input of a ready task is missing.
     Lost(Try, Evidence),
-    /// The checks of an output ended. The last part has the runs of their boxes.
-    Judged(Try, Verdict, Option<Amounts>, Vec<RunId>),
+    /// The checks of an output ended.
+    Judged(Try, Verdict, Option<Amounts>, Checks),
     Answered(GateAnswer),
     Settled(Try, Settled, Sender),
     /// A caller cancels a task, an instance, or the run.
@@ -430,8 +433,7 @@ pub enum FactKind {
         of: Try,
         verdict: Verdict,
         usage: Option<Amounts>,
-        /// The runs of the boxes of its checks.
-        boxes: Vec<RunId>,
+        checks: Checks,
     },
     /// The next attempt starts at `due`. The jitter is part of the time until then.
     TaskRetrying {
@@ -510,7 +512,7 @@ pub enum Command {
     Reserve(Try),
     /// Start the host of an attempt.
     Start(Try),
-    /// Give a running attempt a larger lease.
+    /// Give the box of an attempt, or of its check, a larger lease.
     Extend(Try, Limits),
     /// Run the checks of an output.
     Judge(Try),

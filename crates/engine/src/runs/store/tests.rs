@@ -19,7 +19,9 @@ use super::sqlite::{RunDb, STEPS};
 use super::*;
 use crate::runs::budget::{Limits, Unit};
 use crate::runs::facts;
-use crate::runs::machine::{Ended, Evidence, Fact, FactKind, FailReason, Output, Settled, Try};
+use crate::runs::machine::{
+    Checks, Ended, Evidence, Fact, FactKind, FailReason, Output, Settled, Try,
+};
 use crate::store::Store;
 
 /// A state directory with a ledger.
@@ -589,7 +591,12 @@ fn usage_of_checks_and_of_attempts_without_a_report_counts_like_in_the_driver() 
     let verdict = crate::runs::machine::Verdict::Passed;
     home.record(
         run,
-        vec![FactKind::TaskJudged { of: of("a", 1), verdict, usage: usage(55), boxes: Vec::new() }],
+        vec![FactKind::TaskJudged {
+            of: of("a", 1),
+            verdict,
+            usage: usage(55),
+            checks: Checks::default(),
+        }],
     );
     assert_eq!(seconds(&home), (60, 5), "the checks use the rest of the lease and 5 seconds more");
     // The checks of a cancelled attempt without a usage count as the whole rest of its lease.

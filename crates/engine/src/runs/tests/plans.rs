@@ -8,6 +8,7 @@ use belljar_model::plan::{
     Check, Edge, Executor, ForEach, Label, OnCrash, OutputKind, OutputSpec, Plan, PlanInput,
     RunBudget, Source, Task, TaskId, Test, Text, When,
 };
+use belljar_model::spec::Argv;
 use belljar_model::{ByteSize, Overrides};
 use serde_json::{Value as Json, json};
 
@@ -163,6 +164,13 @@ fn random_task(random: &mut Random, number: u64) -> Task {
         [usize::try_from(random.below(4)).unwrap()];
     if random.chance(25) {
         made.checks.push(Check::Schema("schema.json".into()));
+    }
+    if random.chance(25) {
+        let (tier, prompt) = ("judge".parse().unwrap(), Text::Inline("Judge it.".to_owned()));
+        made.checks.push(Check::Model { tier, prompt });
+    }
+    if random.chance(15) {
+        made.checks.push(Check::Verify(Argv::new(["prove"]).unwrap()));
     }
     match random.below(10) {
         0 | 1 => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belljar_ledger::Digest;
 use belljar_model::plan::{Check, Executor, ForEach, OnCrash, Plan, Task, Test, Text, When};
+use belljar_model::spec::Argv;
 use serde_json::{Value as Json, json};
 
 use super::plans::{edge, gate, output_of, plan, task};
@@ -14,9 +15,9 @@ use crate::runs::budget::{Amounts, Limits, Owner, Spent, Unit};
 use crate::runs::gate::Sender;
 use crate::runs::graph::Graph;
 use crate::runs::machine::{
-    Command, End, Evidence, Fact, FactKind, FailReason, GateAnswer, GateVerdict, Grant, Input,
-    InputKind, Moment, Outcome, Output, Phase, RunState, Settled, Status, TaskRef, Try, Verdict,
-    advance,
+    Checks, Command, End, Evidence, Fact, FactKind, FailReason, GateAnswer, GateVerdict, Grant,
+    Input, InputKind, Moment, Outcome, Output, Phase, RunState, Settled, Status, TaskRef, Try,
+    Verdict, advance,
 };
 use crate::runs::taint::PlanTaint;
 
@@ -299,12 +300,12 @@ fn rejected_output_is_repeated_and_never_reaches_dependents() {
     assert_eq!((lab.status("a"), lab.status("b")), ("judging", "waiting"));
     assert!(lab.commands.contains(&Command::Judge(attempt("a", 1))));
     let rejected = Verdict::Rejected { check: 0, text: "no tests".to_owned() };
-    lab.give(InputKind::Judged(attempt("a", 1), rejected, None, Vec::new()));
+    lab.give(InputKind::Judged(attempt("a", 1), rejected, None, Checks::default()));
     assert_eq!(lab.status("a"), "backoff");
     lab.wait(2000);
     lab.start("a", 2);
     lab.done("a", 2, &Json::Null);
-    lab.give(InputKind::Judged(attempt("a", 2), Verdict::Passed, None, Vec::new()));
+    lab.give(InputKind::Judged(attempt("a", 2), Verdict::Passed, None, Checks::default()));
     assert_eq!((lab.status("a"), lab.status("b")), ("done", "ready"));
 }
 
@@ -459,8 +460,29 @@ fn lease_that_remains_after_the_work_pays_for_the_checks() {
     let end = End::Done(lab.output("a", &Json::Null));
     lab.give(InputKind::Ended(attempt("a", 1), end, used(30)));
     assert_eq!(settled(&lab), (30, 0));
-    lab.give(InputKind::Judged(attempt("a", 1), Verdict::Passed, used(20), Vec::new()));
+    lab.give(InputKind::Judged(attempt("a", 1), Verdict::Passed, used(20), Checks::default()));
     assert_eq!(settled(&lab), (20, 50));
+}
+
+#[test]
+fn extension_of_a_lease_reaches_the_check_of_an_attempt_and_is_settled_with_it() {
+    let checks = vec![Check::Verify(Argv::new(["prove"]).unwrap())];
+    let mut lab = Lab::new(vec![Task { checks, ..task("a") }]);
+    lab.start("a", 1);
+    let used = |tokens| Some(Amounts::default().with(Unit::Tokens, tokens));
+    let end = End::Done(lab.output("a", &Json::Null));
+    lab.give(InputKind::Ended(attempt("a", 1), end, used(90)));
+    let more = Limits::default().with(Unit::Tokens, Some(50));
+    lab.give(InputKind::More(attempt("a", 1), more));
+    assert_eq!(lab.commands, [Command::Extend(attempt("a", 1), more)]);
+    assert_eq!(lab.state.judging().next().unwrap().1.get(Unit::Tokens), Some(60));
+    lab.give(InputKind::Judged(attempt("a", 1), Verdict::Passed, used(55), Checks::default()));
+    let settled = lab.commands.iter().find_map(|command| match command {
+        Command::Settle(_, parts) => Some(*parts),
+        _ => None,
+    });
+    let settled = settled.unwrap();
+    assert_eq!((settled.spent.get(Unit::Tokens), settled.released.get(Unit::Tokens)), (55, 5));
 }
 
 #[test]

@@ -20,9 +20,9 @@ use crate::runs::facts;
 use crate::runs::gate::Sender;
 use crate::runs::graph::{Graph, Selections};
 use crate::runs::machine::{
-    Command, End, Ended, Evidence, Fact, FactKind, FailReason, GateAnswer, GateVerdict, Grant,
-    Input, InputKind, Moment, Output, Phase, RunState, Settled, Status, TaskRef, Try, Verdict,
-    advance,
+    CheckKind, CheckOutcome, CheckResult, Checks, Command, End, Ended, Evidence, Fact, FactKind,
+    FailReason, GateAnswer, GateVerdict, Grant, Input, InputKind, Moment, Output, Phase, RunState,
+    Settled, Status, TaskRef, Try, Verdict, advance,
 };
 use crate::runs::taint::PlanTaint;
 
@@ -360,6 +360,24 @@ impl World {
         output_of(&self.graph, &of.task, content, behaviour.labels.clone())
     }
 
+    /// Returns the results of the checks of an output: those before the one that rejects it pass.
+    fn checks(&self, task: &TaskId, accepted: bool) -> Checks {
+        let task = self.plan.tasks.iter().find(|it| it.id == *task);
+        let kinds: Vec<CheckKind> =
+            task.into_iter().flat_map(|task| &task.checks).map(CheckKind::of).collect();
+        let result = |(check, kind): (u32, &CheckKind)| {
+            let is_last = usize::try_from(check).unwrap() + 1 == kinds.len();
+            let outcome = match kind {
+                kind if is_last && !accepted => kind.without_result(),
+                CheckKind::Verify => CheckOutcome::Confirmed,
+                CheckKind::Schema | CheckKind::Command | CheckKind::Model => CheckOutcome::Passed,
+            };
+            let model = (*kind == CheckKind::Model).then_some("judge");
+            CheckResult::new(check, *kind, outcome, model)
+        };
+        Checks { boxes: vec![RUN], results: (0..).zip(&kinds).map(result).collect() }
+    }
+
     /// The number of attempts of an instance that failed or were rejected, from the facts.
     fn counted(&self, of: &Try, more: &[Fact]) -> u64 {
         let same = |other: &Try| other.task == of.task && other.item == of.item;
@@ -633,13 +651,15 @@ impl Driver {
         self.judging.remove(&of);
         let n = world.counted(&of, &self.unsynced);
         let usage = Some(Amounts::default().with(Unit::Tokens, world.random.below(100)));
+        let accepted = behaviour(world.scenario.seed, &of.task, of.item, n).accepted;
+        let checks = world.checks(&of.task, accepted);
         let kind = if self.killed.contains(&of) {
             InputKind::Lost(of, Evidence::NoEffect)
-        } else if behaviour(world.scenario.seed, &of.task, of.item, n).accepted {
-            InputKind::Judged(of, Verdict::Passed, usage, Vec::new())
+        } else if accepted {
+            InputKind::Judged(of, Verdict::Passed, usage, checks)
         } else {
             let verdict = Verdict::Rejected { check: 0, text: "no tests".to_owned() };
-            InputKind::Judged(of, verdict, usage, Vec::new())
+            InputKind::Judged(of, verdict, usage, checks)
         };
         self.give(world, kind)?;
         Ok(())
@@ -720,8 +740,11 @@ impl Driver {
                 self.past.pop();
             }
         }
-        let running = self.state.running().next().map(|(of, lease)| (of, *lease));
-        if let Some((of, lease)) = running
+        let leased = match world.random.chance(50) {
+            true => self.state.running().next(),
+            false => self.state.judging().next(),
+        };
+        if let Some((of, lease)) = leased.map(|(of, lease)| (of, *lease))
             && world.random.chance(10)
             && !self.killed.contains(&of)
         {
@@ -774,12 +797,12 @@ fn contradicted(report: InputKind) -> Option<InputKind> {
             let end = End::Done(output(&of));
             InputKind::Ended(of, end, usage)
         }
-        InputKind::Judged(of, Verdict::Passed, usage, boxes) => {
+        InputKind::Judged(of, Verdict::Passed, usage, checks) => {
             let verdict = Verdict::Rejected { check: 0, text: "forged".to_owned() };
-            InputKind::Judged(of, verdict, usage, boxes)
+            InputKind::Judged(of, verdict, usage, checks)
         }
-        InputKind::Judged(of, Verdict::Rejected { .. }, usage, boxes) => {
-            InputKind::Judged(of, Verdict::Passed, usage, boxes)
+        InputKind::Judged(of, Verdict::Rejected { .. }, usage, checks) => {
+            InputKind::Judged(of, Verdict::Passed, usage, checks)
         }
         InputKind::Answered(GateAnswer { digest, by, verdict: GateVerdict::Reject(None) }) => {
             let forged = output(&Try { task: "forged".parse().unwrap(), item: None, attempt: 1 });

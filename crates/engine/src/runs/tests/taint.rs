@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use belljar_model::plan::{Executor, ForEach, Label, Plan, Source, Task, TaskId, Test, Text, When};
+use belljar_model::plan::{
+    Check, Executor, ForEach, Label, Plan, Source, Task, TaskId, Test, Text, When,
+};
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use serde_json::{Value as Json, json};
 
@@ -26,7 +28,8 @@ fn random_label(random: &mut Random) -> Label {
 
 fn secret(name: &str, deny_when: &[&str]) -> Marked {
     let grant = GrantName::Secret(name.parse().unwrap());
-    Marked { grant, deny_when: deny_when.iter().map(|text| label(text)).collect(), tier: None }
+    let deny_when = deny_when.iter().map(|text| label(text)).collect();
+    Marked { grant, deny_when, tier: None, check: None }
 }
 
 fn open_network() -> Earned {
@@ -61,7 +64,12 @@ pub(super) fn random_taint(seed: u64, plan: &mut Plan) -> PlanTaint {
             let deny_when = BTreeSet::from([random_label(&mut random)]);
             let grant = GrantName::Rule("allow api.example.com".to_owned());
             let tier = Some(u32::try_from(random.below(2)).unwrap());
-            taint.marked.push(Marked { grant, deny_when, tier });
+            taint.marked.push(Marked { grant, deny_when, tier, check: None });
+        }
+        for (number, _) in (0..).zip(&task.checks).filter(|(_, it)| it.tier().is_some()) {
+            let deny_when = BTreeSet::from([random_label(&mut random)]);
+            let grant = GrantName::Secret("judge".parse().unwrap());
+            taint.marked.push(Marked { grant, deny_when, tier: None, check: Some(number) });
         }
         all.insert(task.id.clone(), taint);
     }
@@ -109,7 +117,9 @@ fn labels_of(trace: &Trace, task: &Task, outputs: &BTreeMap<TaskRef, Output>) ->
     for (_, output) in outputs.iter().filter(|(of, _)| read.contains(&of.task)) {
         labels.extend(output.labels.clone());
     }
-    if matches!(task.executor, Executor::Model { .. }) {
+    let is_told_by_a_judge =
+        task.attempts > 1 && task.checks.iter().any(|it| matches!(it, Check::Model { .. }));
+    if matches!(task.executor, Executor::Model { .. }) || is_told_by_a_judge {
         labels.insert(label("model"));
     }
     let earned = trace.taint.get(&task.id).into_iter().flat_map(|taint| &taint.earned);

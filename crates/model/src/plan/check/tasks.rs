@@ -216,7 +216,7 @@ impl<'p> Checker<'p> {
             | Executor::Stub { .. } => {}
         }
         for (index, check) in place.task.checks.iter().enumerate() {
-            if let Check::Model { tier, .. } = check {
+            if let Some(tier) = check.tier() {
                 self.tier(place, self.check_line(place, index), tier);
             }
         }

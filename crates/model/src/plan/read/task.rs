@@ -42,7 +42,7 @@ const TASK: [&str; 14] = [
 const OUTPUT: [&str; 3] = ["type", "schema", "max"];
 const WHEN: [&str; 5] = ["of", "at", "equals", "in", "exists"];
 const FOR_EACH: [&str; 4] = ["values", "of", "at", "max"];
-const CHECK: [&str; 5] = ["schema", "command", "model", "prompt", "prompt_file"];
+const CHECK: [&str; 6] = ["schema", "command", "model", "verify", "prompt", "prompt_file"];
 
 impl Reader<'_> {
     pub(super) fn task(&mut self, id: TaskId, key: &Key, node: &Node) -> Option<(Task, TaskLines)> {
@@ -245,24 +245,26 @@ impl Reader<'_> {
 
     fn check(&mut self, node: &Node) -> Option<Check> {
         let fields = self.fields("check", node, &CHECK)?;
-        let (schema, command, model) =
-            (fields.get("schema"), fields.get("command"), fields.get("model"));
-        let has_prompt = fields.has("prompt") || fields.has("prompt_file");
-        match (schema, command, model) {
-            (None, None, Some(tier)) => {
-                let tier = self.parsed("model", tier);
+        let kinds = ["schema", "command", "model", "verify"];
+        let named: Vec<&str> = kinds.into_iter().filter(|kind| fields.has(kind)).collect();
+        let [kind] = named.as_slice() else {
+            let reason = "write exactly one of `schema`, `command`, `model` and `verify`";
+            self.wrong("check", node, reason);
+            return None;
+        };
+        if *kind != "model" && (fields.has("prompt") || fields.has("prompt_file")) {
+            self.wrong("check", node, "only a check by a model has a prompt");
+            return None;
+        }
+        let value = fields.get(kind)?;
+        match *kind {
+            "schema" => self.path(kind, value).map(Check::Schema),
+            "command" => self.argv(kind, value).map(Check::Command),
+            "verify" => self.argv(kind, value).map(Check::Verify),
+            _ => {
+                let tier = self.parsed(kind, value);
                 let prompt = self.text_or_file(node, &fields, "prompt", "prompt_file");
                 Some(Check::Model { tier: tier?, prompt: prompt? })
-            }
-            (Some(_), None, None) | (None, Some(_), None) if has_prompt => {
-                self.wrong("check", node, "only a check by a model has a prompt");
-                None
-            }
-            (Some(schema), None, None) => self.path("schema", schema).map(Check::Schema),
-            (None, Some(command), None) => self.argv("command", command).map(Check::Command),
-            _ => {
-                self.wrong("check", node, "write exactly one of `schema`, `command` and `model`");
-                None
             }
         }
     }

@@ -269,12 +269,17 @@ fn invalid_value_of_a_task_is_refused_with_its_line() {
     );
     line_refused(
         "check = [{ schema = 'x', command = ['y'] }]",
-        "`check = { schema = 'x', command = ['y'] }`: write exactly one of `schema`, `command` and `model`",
+        "`check = { schema = 'x', command = ['y'] }`: write exactly one of `schema`, `command`, `model` and `verify`",
     );
     line_refused(
         "check = [{ schema = 'x', prompt = 'y' }]",
         "`check = { schema = 'x', prompt = 'y' }`: only a check by a model has a prompt",
     );
+    line_refused(
+        "check = [{ verify = ['x'], prompt = 'y' }]",
+        "`check = { verify = ['x'], prompt = 'y' }`: only a check by a model has a prompt",
+    );
+    line_refused("check = [{ model = 'cheap' }]", "`prompt` or `prompt_file` is missing");
     let checks = "{schema='x'},".repeat(9);
     let error = parse(&format!("[task.a]\ndo.stub = 1\ncheck = [{checks}]")).unwrap_err();
     assert!(error.ends_with("9 entries; at most 8 are possible"), "{error}");
