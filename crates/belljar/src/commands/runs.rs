@@ -1,6 +1,7 @@
 //! `belljar runs`: lists runs, and which of them wait for review. Its subcommands are about runs of plans.
 
 mod budget;
+pub(crate) mod checks;
 mod decide;
 mod plan_runs;
 pub(crate) mod rows;

@@ -22,6 +22,7 @@ for_each = { values = ["minimal", "thorough"] }
 [task.lint]
 do = { command = ["cargo", "clippy"], workspace = "." }
 needs = ["triage"]
+check = [{ verify = ["prove"] }, { model = "capable", prompt = "Is it clean?" }]
 [task.pick]
 do = { model = "capable", prompt = "Choose one branch." }
 data = ["fix?"]

@@ -2,7 +2,9 @@
 //!
 //! Each task occurs once, below the last task that it waits for; its other inputs are named in its line.
 
-use belljar_model::plan::{CheckedPlan, Source, Task};
+use belljar_model::display;
+use belljar_model::plan::{Check, CheckedPlan, Executor, Source, Task};
+use belljar_model::spec::Argv;
 
 use super::{executor, instances};
 
@@ -52,12 +54,12 @@ fn line(plan: &CheckedPlan, at: usize, task: &Task, levels: &[bool]) -> String {
         prefix.push_str(if *last { "├─ " } else { "└─ " });
     }
     let head = format!("{prefix}{}{}", task.id, instances(task));
-    let rest = [executor(task), notes(plan, at, task)];
+    let rest = [executor(task) + &escalation(task), notes(plan, at, task)];
     let rest: Vec<String> = rest.into_iter().filter(|part| !part.is_empty()).collect();
     shorten(&format!("{head:<28}  {}", rest.join("; ")))
 }
 
-/// Returns the conditions and the other inputs of a task.
+/// Returns the conditions, the other inputs and the checks of a task.
 fn notes(plan: &CheckedPlan, at: usize, task: &Task) -> String {
     let parent = plan.dependencies(at).max();
     let others = plan.dependencies(at).filter(|on| Some(*on) != parent);
@@ -67,11 +69,30 @@ fn notes(plan: &CheckedPlan, at: usize, task: &Task) -> String {
         Source::Task(_) => None,
     });
     let after: Vec<String> = others.chain(inputs).collect();
+    let checks: Vec<String> = task.checks.iter().map(check).collect();
     let parts = [
         task.when.as_ref().map(|when| format!("when {}", when.of)),
         (!after.is_empty()).then(|| format!("with {}", after.join(", "))),
+        (!checks.is_empty()).then(|| format!("checks: {}", checks.join(", "))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Returns the tiers that follow the first one, for example `, then capable`.
+fn escalation(task: &Task) -> String {
+    let Executor::Model { escalate, .. } = &task.executor else { return String::new() };
+    escalate.iter().map(|tier| format!(", then {tier}")).collect()
+}
+
+/// Returns a check in a few words.
+fn check(check: &Check) -> String {
+    let program = |argv: &Argv| display::safe(argv.program().as_encoded_bytes());
+    match check {
+        Check::Schema(_) => "schema".to_owned(),
+        Check::Command(argv) => format!("command {}", program(argv)),
+        Check::Model { tier, .. } => format!("model {tier}"),
+        Check::Verify(argv) => format!("verify {}", program(argv)),
+    }
 }
 
 fn shorten(line: &str) -> String {

@@ -10,6 +10,7 @@ use belljar_engine::runs::view::{RunView, TaskView};
 use belljar_model::display;
 use belljar_model::plan::{Executor, Task, TaskId};
 
+use super::checks;
 use crate::commands::plan;
 
 /// The maximum width of the ids of tasks in a table, in characters.
@@ -106,7 +107,11 @@ pub(crate) fn rows(
             attempt => format!("attempt {attempt}; "),
         };
         let by = task.by.as_ref().map_or_else(String::new, |by| format!("by {by}; "));
-        let note = format!("{by}{attempt}{}", note.unwrap_or_default());
+        let judged = match (task.status, checks::summary(&task.checks)) {
+            (Status::Done, summary) if !summary.is_empty() => format!("{summary}; "),
+            _ => String::new(),
+        };
+        let note = format!("{by}{attempt}{judged}{}", note.unwrap_or_default());
         Row {
             of: task.of.clone(),
             status: task.status,

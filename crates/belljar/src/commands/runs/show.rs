@@ -13,7 +13,7 @@ use belljar_engine::screen::guard::Guard;
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
-use super::{rows, single};
+use super::{checks, rows, single};
 use crate::cli::runs::{RunTarget, TaskTarget};
 use crate::exit::Outcome;
 use crate::print;
@@ -169,11 +169,13 @@ fn task_page(view: &RunView, task: &TaskView) -> String {
         .map(|(unit, amount)| format!("{amount} {}", unit.replace('_', " ")))
         .collect();
     let lines = (!task.lines.is_empty()).then(|| task.lines.join("\n           "));
+    let results: Vec<String> = task.checks.iter().map(|it| checks::line(it, spec)).collect();
     let pairs = [
         ("task", Some(format!("{of} of {} ({run})", display::safe(&view.name)))),
         ("does", spec.map(|spec| rows::what(spec, task.tier))),
         ("state", Some(task.status.name().to_owned())),
         ("reason", task.reason.as_deref().map(display::safe_multiline)),
+        ("checks", (!results.is_empty()).then(|| results.join("\n           "))),
         ("by", task.by.as_deref().map(display::safe)),
         ("attempt", Some(task.attempt.to_string())),
         ("box run", task.box_run.map(|run| run.to_string())),
@@ -241,5 +243,6 @@ pub(crate) fn task_json(view: &RunView, task: &TaskView) -> Json {
         "usage": rows::usage_json(&task.usage),
         "lines": task.lines,
         "labels": task.labels,
+        "checks": checks::json(&task.checks, view.plan.task(&task.of.task)),
     })
 }

@@ -9,6 +9,8 @@ use belljar_engine::runs::view::{RunView, TaskView};
 use belljar_model::{RunId, display};
 use serde_json::{Value as Json, json};
 
+use crate::commands::runs::checks;
+
 /// A change of a task, or of the whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
@@ -56,9 +58,12 @@ impl Change {
                 };
                 (of.instance(), Some(of.attempt), state, text)
             }
-            FactKind::TaskJudged { of, verdict, .. } => {
+            FactKind::TaskJudged { of, verdict, checks, .. } => {
                 let (state, text) = match verdict {
-                    Verdict::Passed => (Status::Done.name(), None),
+                    Verdict::Passed => {
+                        let summary = checks::summary(&checks.results);
+                        (Status::Done.name(), (!summary.is_empty()).then_some(summary))
+                    }
                     Verdict::Rejected { check, text } => {
                         ("rejected", Some(format!("check {check}: {text}")))
                     }
