@@ -16,6 +16,7 @@ use crate::size::ByteSize;
 use crate::spec::Argv;
 use crate::template::Overrides;
 
+mod authored;
 mod check;
 mod checked;
 mod fault;
@@ -27,6 +28,7 @@ mod read;
 mod tier;
 mod tools;
 
+pub use authored::{PathPurpose, PlanPath, holds_credentials};
 pub use check::{Ceiling, TierFacts};
 pub use checked::{CheckedPlan, StoredPlanError};
 pub use fault::{PlanFault, PlanFaults};

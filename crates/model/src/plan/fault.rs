@@ -45,6 +45,33 @@ impl PlanFaults {
         &self.faults
     }
 
+    /// Returns a list with one fault.
+    pub fn one(file: &str, line: usize, reason: String) -> Self {
+        let mut collector = Collector::new(file);
+        collector.add(line, || reason);
+        collector.into_faults()
+    }
+
+    /// Returns the faults of a file, each with its line, or `None` if there are none.
+    pub fn of(file: &str, faults: impl IntoIterator<Item = (usize, String)>) -> Option<Self> {
+        let mut collector = Collector::new(file);
+        for (line, reason) in faults {
+            collector.add(line, || reason);
+        }
+        collector.finish(()).err()
+    }
+
+    /// Returns the faults of both lists, in the order of the file.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.faults.extend(other.faults);
+        self.faults.sort_by_key(|fault| fault.line);
+        let rest = self.faults.len().saturating_sub(MAX_FAULTS);
+        self.faults.truncate(MAX_FAULTS);
+        self.more = self.more.saturating_add(other.more).saturating_add(rest);
+        self
+    }
+
     /// Returns the number of further faults.
     pub const fn more(&self) -> usize {
         self.more
