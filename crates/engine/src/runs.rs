@@ -21,9 +21,11 @@
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
 //! and takes the answers of people. [`schedules`] starts plans at given times. `store` derives tables of runs
 //! from the ledger, [`rows`] lists runs of plans from them, and [`list`] lists them together with the runs of
-//! single commands. [`tenants`] shows the budget of a tenant, which holds for all its runs together.
+//! single commands. [`tenants`] shows the budget of a tenant, which holds for all its runs together. [`author`]
+//! asks a model to write a plan for a goal.
 
 pub mod agent_work;
+pub mod author;
 pub mod budget;
 pub mod control;
 pub mod driver;

@@ -183,6 +183,17 @@ impl ProjectFacts {
     }
 }
 
+/// Returns the usual commands of the languages that a project uses, each with the file that shows the use.
+/// Links are not followed, and no file is read.
+pub fn commands(dir: &Path) -> Vec<Found> {
+    let of = |language: &Language| {
+        let mut files = language.files.iter().chain(language.lock_files);
+        let file = files.find(|name| is_file(&dir.join(name)))?;
+        Some(Found { what: language.command.to_owned(), file: (*file).to_owned() })
+    };
+    LANGUAGES.iter().filter_map(of).collect()
+}
+
 fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
 }

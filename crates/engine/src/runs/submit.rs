@@ -116,6 +116,12 @@ pub fn accept(
     Ok(run)
 }
 
+/// Checks everything that [`submit`] checks before it copies the files of a plan, and starts nothing.
+pub fn check(state: &Scoped, plan: &CheckedPlan, base: &Path) -> Result<(), EngineError> {
+    supported(plan)?;
+    fixed_files(state, plan, base).map(drop)
+}
+
 /// Stores and records the run of a slot, whose id is given. An earlier run with this id is an error.
 pub(super) fn accept_slot(
     state: &Scoped,

@@ -1,5 +1,6 @@
 //! Tests of `model` tasks with the real driver, box, worker and broker, and a scripted model on loopback.
 
+mod author;
 mod budgets;
 mod failures;
 mod injection;
