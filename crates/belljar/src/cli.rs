@@ -122,7 +122,7 @@ pub(crate) enum Command {
     Cancel(runs::CancelArgs),
     /// Continue the open runs of plans after a crash or a restart
     Resume(runs::ResumeArgs),
-    /// Check and show plans: graphs of tasks that run in boxes
+    /// Check and show plans of tasks, or let a model write one for a goal
     Plan(plan::PlanArgs),
     /// List, start, pause and resume the schedules of plans
     Schedule(schedule::ScheduleArgs),

@@ -46,6 +46,30 @@ pub(crate) fn note(text: &str) {
     err(&format!("belljar: {}\n", display::safe_line(text)));
 }
 
+/// Prints lines on standard error, beside the result on standard output.
+pub(crate) fn lines(text: &str) {
+    err(&display::safe_multiline(text));
+}
+
+/// Returns whether a status line can be shown.
+pub(crate) fn has_status() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Shows a status in place of the last one. Without a terminal nothing is printed.
+pub(crate) fn status(text: &str) {
+    if has_status() {
+        err(&format!("\r\x1b[K{}", display::safe_line(text)));
+    }
+}
+
+/// Removes the status line.
+pub(crate) fn end_status() {
+    if has_status() {
+        err("\r\x1b[K");
+    }
+}
+
 /// Prints a log line of another process of Belljar.
 pub(crate) fn log_line(line: &str) {
     err(&format!("{}\n", display::safe_line(line)));

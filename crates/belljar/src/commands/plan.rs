@@ -1,7 +1,9 @@
-//! `belljar plan`: checks and shows plans.
+//! `belljar plan`: checks and shows plans, and lets a model write one.
 
 mod mermaid;
+mod question;
 mod tree;
+mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +12,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_engine::config;
-use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::runs::plans;
 use belljar_model::plan::{
     CheckedPlan, Executor, ForEach, InputName, PlanFault, PlanFaults, PlanInput, RunBudget, Task,
@@ -27,14 +29,19 @@ use crate::scope::host;
 
 /// Runs `belljar plan`.
 pub(crate) fn run(cli: &Cli, args: &PlanArgs) -> Outcome {
-    let (file, json) = match &args.command {
+    let Some(command) = &args.command else { return write::run(cli, &args.write) };
+    if !args.write.is_empty() {
+        let error = invalid("a goal and its options cannot be combined with a subcommand");
+        return Err(error.advise("write the options of `check` and `show` after their names"));
+    }
+    let (file, json) = match command {
         PlanCommand::Check { file, json } | PlanCommand::Show { file, json, .. } => (file, *json),
     };
     let plan = match load(cli, file)? {
         Ok(plan) => plan,
         Err(faults) => return report(&faults, json),
     };
-    match &args.command {
+    match command {
         PlanCommand::Check { json: true, .. } => print::json(&CheckLine::of(&plan)),
         PlanCommand::Check { .. } => print::out(&format!("{}\n", summary(&plan))),
         PlanCommand::Show { json: true, .. } => print::json(&PlanLine::of(&plan)),

@@ -9,6 +9,7 @@ use belljar_engine::runs::driver;
 use belljar_engine::runs::grants::{self, Grant};
 use belljar_engine::runs::submit::{self, SubmitKey};
 use belljar_engine::runs::view;
+use belljar_engine::scope::Scoped;
 use belljar_model::RunId;
 use belljar_model::plan::{CheckedPlan, RunBudget};
 use serde::Serialize;
@@ -38,36 +39,49 @@ pub(crate) fn run(cli: &Cli, args: &SubmitArgs) -> Outcome {
         return dry_run(&plan, &grants, args.json);
     }
     let state = scope::open(cli.config.as_deref())?;
-    let run = submit::accept(&state, &plan, &base(&args.file)?, key.as_ref())?;
+    let run = start(&state, &plan, &grants, &base(&args.file)?, key.as_ref(), args.json)?;
+    if args.watch { watch::watch(&state, run, args.json) } else { Ok(0) }
+}
+
+/// Starts the run of a plan, and prints its id and what it reaches.
+pub(super) fn start(
+    state: &Scoped,
+    plan: &CheckedPlan,
+    grants: &[Grant],
+    base: &Path,
+    key: Option<&SubmitKey>,
+    json: bool,
+) -> Result<RunId, EngineError> {
+    let run = submit::accept(state, plan, base, key)?;
     // The run is on disk. Its id is printed also if no driver starts.
-    let woken = driver::wake(&state);
-    let event = view::accepted_event(&state, run)?;
+    let woken = driver::wake(state);
+    let event = view::accepted_event(state, run)?;
     // The run is accepted also if its tenant has nothing left: it can have tasks without a box.
-    let used_up = match runs::used_up(&state) {
+    let used_up = match runs::used_up(state) {
         Ok(used_up) => used_up.iter().map(ToString::to_string).collect(),
         Err(error) => {
             print::error(&error);
             Vec::new()
         }
     };
-    if args.json {
-        let line = SubmitLine { run: Some(run), event, used_up, ..SubmitLine::of(&plan, &grants) };
+    if json {
+        let line = SubmitLine { run: Some(run), event, used_up, ..SubmitLine::of(plan, grants) };
         print::json(&line).kind(ErrorKind::Broken)?;
     } else {
         let event = event.map_or_else(String::new, |event| format!(", event {event}"));
-        let reaches = reaches(&grants);
+        let reaches = reaches(grants);
         let then = match woken {
             Ok(()) => "continues without this terminal",
             Err(_) => "not started",
         };
         let budget = |used_up: &String| format!("  stops    tasks in boxes: {used_up}\n");
         let budget: String = used_up.iter().map(budget).collect();
-        let summary = plan::summary(&plan);
+        let summary = plan::summary(plan);
         let text = format!("{run} {summary}\n{reaches}{budget}accepted{event}; {then}\n");
         print::out(&text).kind(ErrorKind::Broken)?;
     }
     woken?;
-    if args.watch { watch::watch(&state, run, args.json) } else { Ok(0) }
+    Ok(run)
 }
 
 /// Returns the directory that relative paths of a plan refer to: that of its file.
@@ -118,7 +132,7 @@ struct SubmitLine<'a> {
 
 /// A destination of a plan, as JSON.
 #[derive(Serialize)]
-struct GrantLine<'a> {
+pub(super) struct GrantLine<'a> {
     to: &'a str,
     secrets: Vec<&'a str>,
     /// Whether a person is asked before each request.
@@ -130,14 +144,6 @@ struct GrantLine<'a> {
 
 impl<'a> SubmitLine<'a> {
     fn of(plan: &'a CheckedPlan, grants: &'a [Grant]) -> Self {
-        let grant = |grant: &'a Grant| GrantLine {
-            to: &grant.to,
-            secrets: grant.secrets.iter().map(|it| it.as_str()).collect(),
-            asked: grant.is_asked,
-            tasks: grant.tasks.iter().map(|it| it.as_str()).collect(),
-            tiers: grant.tiers.iter().map(|it| it.as_str()).collect(),
-            agents: grant.agents.iter().map(String::as_str).collect(),
-        };
         Self {
             run: None,
             event: None,
@@ -147,14 +153,31 @@ impl<'a> SubmitLine<'a> {
             tasks: plan.tasks().len(),
             max_instances: plan.max_instances(),
             budget: plan.budget(),
-            reaches: grants.iter().map(grant).collect(),
+            reaches: grant_lines(grants),
             used_up: Vec::new(),
         }
     }
 }
 
+/// Returns the destinations of a plan, as JSON.
+pub(super) fn grant_lines(grants: &[Grant]) -> Vec<GrantLine<'_>> {
+    grants.iter().map(grant_line).collect()
+}
+
+fn grant_line(grant: &Grant) -> GrantLine<'_> {
+    let Grant { to, secrets, is_asked, tasks, tiers, agents } = grant;
+    GrantLine {
+        to,
+        secrets: secrets.iter().map(|it| it.as_str()).collect(),
+        asked: *is_asked,
+        tasks: tasks.iter().map(|it| it.as_str()).collect(),
+        tiers: tiers.iter().map(|it| it.as_str()).collect(),
+        agents: agents.iter().map(String::as_str).collect(),
+    }
+}
+
 /// Returns one line for each destination of a plan.
-fn reaches(grants: &[Grant]) -> String {
+pub(super) fn reaches(grants: &[Grant]) -> String {
     let line = |grant: &Grant| {
         let Grant { to, secrets, is_asked, tasks, tiers, agents } = grant;
         let secrets = named("secret", secrets.iter().map(|it| it.as_str()));

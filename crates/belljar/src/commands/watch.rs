@@ -66,16 +66,16 @@ const fn code(outcome: RunOutcome) -> u8 {
 }
 
 /// Starts a driver if none is running and the last look is long enough ago.
-struct DriverCheck {
+pub(crate) struct DriverCheck {
     last: Option<Instant>,
 }
 
 impl DriverCheck {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { last: None }
     }
 
-    fn look(&mut self, state: &Scoped) -> Result<(), EngineError> {
+    pub(crate) fn look(&mut self, state: &Scoped) -> Result<(), EngineError> {
         if self.last.is_some_and(|last| last.elapsed() < DRIVER_INTERVAL) {
             return Ok(());
         }

@@ -106,10 +106,38 @@ fn all_faults_of_a_plan_are_reported_with_file_and_line() {
         "plan show LAB/cycle.toml",
         "plan check LAB/binary.toml",
         "plan check LAB/missing.toml",
-        "plan 'fix the login'",
     ];
     text.push_str(&transcript(&lab, &commands));
     insta::assert_snapshot!("plans_faults", text);
+}
+
+#[test]
+fn goal_that_no_model_can_be_asked_about_is_refused_with_the_next_step() {
+    let lab = lab();
+    let mut text = transcript(&lab, &["plan 'fix the login'"]);
+    lab.configure(CONFIG);
+    let commands = [
+        "plan",
+        "plan 'fix the login'",
+        "plan 'fix the login' --tier local",
+        "plan 'fix the login' --template web",
+        "plan --goal ''",
+        "plan --goal check",
+        "plan sohw",
+        "plan sohw LAB/x.toml",
+        "plan 'fix the login' --attempts 4",
+        "plan 'fix the login' --budget boxes=1",
+        "plan 'fix the login' --budget money=1",
+        "plan 'fix the login' --output LAB/x.toml",
+        "plan 'fix the login' --output x.json",
+        "plan 'fix the login' --force",
+        "plan 'fix the login' --submit",
+        "plan 'fix the login' check LAB/x.toml",
+        "plan --config LAB/missing.toml check LAB/x.toml",
+    ];
+    text.push('\n');
+    text.push_str(&transcript(&lab, &commands));
+    insta::assert_snapshot!("plans_goal_errors", text);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use belljar_testkit::{Authority, Lab, Model, Upstream};
 use serde_json::json;
 
 use crate::mcp::installed;
+use crate::plan_write::{PLAN, chat_model};
 use crate::{bin_dir, lab};
 
 /// The address of the server in the texts of the guides.
@@ -72,6 +73,12 @@ fn assert_output_matches(commands: &str, patterns: &str, output: &str) {
 /// Executes a guide and returns the number of its blocks of commands.
 #[track_caller]
 fn execute(lab: &Lab, guide: &str) -> usize {
+    execute_with(lab, guide, &[])
+}
+
+/// Executes a guide after the replacement of addresses in the operator's file.
+#[track_caller]
+fn execute_with(lab: &Lab, guide: &str, addresses: &[(&str, String)]) -> usize {
     let authority = Authority::new();
     let upstream = Upstream::echo(&authority, &["api.corp.example"]);
     fs::write(lab.home().join("corp.pem"), authority.pem()).unwrap();
@@ -82,7 +89,10 @@ fn execute(lab: &Lab, guide: &str) -> usize {
             Block::File(text) => {
                 let has_server = text.contains(SERVER) || !text.contains("connect");
                 assert!(has_server, "the file of the guide does not connect to {SERVER}");
-                lab.configure(&text.replace(SERVER, &upstream.address().to_string()));
+                let text = text.replace(SERVER, &upstream.address().to_string());
+                let replace =
+                    |text: String, (from, to): &(&str, String)| text.replace(from, to.as_str());
+                lab.configure(&addresses.iter().fold(text, replace));
             }
             Block::Output(text) => panic!("output block without commands before it:\n{text}"),
             Block::Commands(commands) => {
@@ -132,8 +142,12 @@ fn mcp_guide_commands_produce_the_documented_output() {
 
 #[test]
 fn plans_guide_commands_produce_the_documented_output() {
-    let count = execute(&lab(), include_str!("../../../../docs/guide/plans.md"));
-    assert!(count >= 5, "{count} blocks");
+    let model = chat_model(&[PLAN]);
+    let addresses = [("localhost:11434", model.address().to_string())];
+    let guide = include_str!("../../../../docs/guide/plans.md");
+    let count = execute_with(&lab(), guide, &addresses);
+    assert!(count >= 6, "{count} blocks");
+    assert_eq!(model.received().len(), 1);
 }
 
 #[test]

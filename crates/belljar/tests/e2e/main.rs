@@ -49,6 +49,8 @@ mod outage;
 #[cfg(test)]
 mod picture;
 #[cfg(test)]
+mod plan_write;
+#[cfg(test)]
 mod power_loss;
 #[cfg(test)]
 mod programs;
