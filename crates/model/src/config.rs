@@ -42,6 +42,12 @@
 //! [proxy]
 //! url = "http://proxy.corp.example:3128"
 //!
+//! [serve]                           # the server `belljar serve`
+//! listen = "0.0.0.0:443"            # by default 127.0.0.1:7070
+//! host = "belljar.example.com"
+//! cert = "server.pem"               # required if other machines can reach the server
+//! key = "server.key"
+//!
 //! [vault]
 //! key-command = ["pass", "show", "belljar"]
 //!
@@ -115,6 +121,7 @@ mod rules;
 mod schedules;
 mod secrets;
 mod sections;
+mod serve;
 mod tenants;
 mod tiers;
 pub(crate) mod tighten;
@@ -136,6 +143,7 @@ use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
 use crate::permission::Permissions;
 use crate::plan::{ModelTier, TierName};
 use crate::schedule::Schedule;
+use crate::serve::ServeConfig;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 use crate::tenant::TenantBudget;
 
@@ -168,6 +176,7 @@ pub struct Config {
     tiers: BTreeMap<TierName, ModelTier>,
     schedules: BTreeMap<String, Schedule>,
     tenants: BTreeMap<TenantId, TenantBudget>,
+    serve: ServeConfig,
     permissions: Permissions,
 }
 
@@ -218,6 +227,7 @@ impl Config {
             tiers: BTreeMap::new(),
             schedules: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            serve: ServeConfig::default(),
             permissions: Permissions::default(),
         }
     }

@@ -28,6 +28,7 @@ mod record;
 mod repo;
 pub mod risky;
 pub mod schedule;
+pub mod serve;
 mod size;
 pub mod spec;
 mod template;

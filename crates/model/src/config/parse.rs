@@ -13,7 +13,7 @@ use super::keys::{Invalid, KEYS, Value};
 use super::nearest::nearest;
 use super::{
     Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, schedules,
-    secrets, sections, tenants, tiers,
+    secrets, sections, serve, tenants, tiers,
 };
 use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
@@ -23,7 +23,7 @@ use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The names of all sections of a `belljar.toml`.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "template",
     "permissions",
     "secret",
@@ -33,6 +33,7 @@ const SECTIONS: [&str; 13] = [
     "schedule",
     "tenant",
     "code",
+    "serve",
     "tls",
     "dns",
     "proxy",
@@ -126,14 +127,13 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
             }
             "code" => {
                 source.table(section, value)?;
-                let whole =
-                    |what| Fault::Declared { section: "section", name: "code".into(), what };
-                config.code = code::code(value, file).map_err(|invalid| match invalid {
-                    Invalid::Here(what) => source.error(key.span().start, whole(what)),
-                    invalid @ (Invalid::Element { .. }
-                    | Invalid::Inside { .. }
-                    | Invalid::Unknown { .. }) => source.invalid(section, value, invalid),
-                })?;
+                let invalid = |invalid| source.invalid_section(key, value, invalid);
+                config.code = code::code(value, file).map_err(invalid)?;
+            }
+            "serve" => {
+                source.table(section, value)?;
+                let invalid = |invalid| source.invalid_section(key, value, invalid);
+                config.serve = serve::read(value, file).map_err(invalid)?;
             }
             _ => {
                 let invalid = |invalid| source.invalid(section, value, invalid);
@@ -251,6 +251,24 @@ impl<'a> Source<'a> {
                 Err(self.error(value.span().start, Fault::Permits { key, asked }))
             }
             (Scope::Project | Scope::Operator, _) => Ok(overrides),
+        }
+    }
+
+    /// Returns the error about the keys of a section without a name, or about the section itself.
+    fn invalid_section(
+        &self,
+        key: &Spanned<DeString<'_>>,
+        value: &Value<'_>,
+        invalid: Invalid,
+    ) -> ConfigError {
+        let name = key.get_ref().to_string();
+        match invalid {
+            Invalid::Here(what) => {
+                self.error(key.span().start, Fault::Declared { section: "section", name, what })
+            }
+            invalid @ (Invalid::Element { .. }
+            | Invalid::Inside { .. }
+            | Invalid::Unknown { .. }) => self.invalid(&name, value, invalid),
         }
     }
 

@@ -288,6 +288,7 @@ fn c08_project_file_with_secrets_roots_or_a_proxy_is_refused() {
         ("proxy", "[proxy]\nurl = \"http://evil.example:1\""),
         ("dns", "[dns]\nservers = [\"192.0.2.1\"]"),
         ("vault", "[vault]\nkey-command = [\"evil\"]"),
+        ("serve", "[serve]\nlisten = \"192.0.2.1:80\""),
     ] {
         let parse = |scope| Config::parse(text, Path::new("belljar.toml"), scope);
         assert!(parse(Scope::Operator).is_ok(), "the operator's file may have it");
