@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::check;
 
@@ -43,6 +43,38 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     static ADOPTED: AtomicBool = AtomicBool::new(false);
     if ADOPTED.swap(true, Ordering::SeqCst) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    // SAFETY: F_SETFD takes integers only, and fails if the descriptor is not open.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
+    // SAFETY: the descriptor is open (F_SETFD succeeded), and no earlier call took it (ADOPTED).
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes ownership of an inherited descriptor of a listening socket. Only the first call for a descriptor
+/// succeeds.
+pub fn adopt_listener(fd: RawFd) -> io::Result<OwnedFd> {
+    static ADOPTED: AtomicU64 = AtomicU64::new(0);
+    let number = u32::try_from(fd).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let bit = 1_u64.checked_shl(number).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut listens: libc::c_int = 0;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or_default();
+    // SAFETY: both pointers are valid for writes of their types during the call, and `length` is the size
+    // of `listens`.
+    let status = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ACCEPTCONN,
+            (&raw mut listens).cast(),
+            &raw mut length,
+        )
+    };
+    check(status.into())?;
+    if listens == 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if ADOPTED.fetch_or(bit, Ordering::SeqCst) & bit != 0 {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     // SAFETY: F_SETFD takes integers only, and fails if the descriptor is not open.
