@@ -36,6 +36,7 @@ pub mod runs;
 pub mod scope;
 pub mod screen;
 pub mod secrets;
+pub mod server;
 pub mod skills;
 pub mod specs;
 pub mod store;

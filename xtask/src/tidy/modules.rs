@@ -39,6 +39,7 @@ const ENGINE_ORDER: &[&str] = &[
     "box_store",
     "clones",
     "supervisor",
+    "server",
     "tool_servers",
     "runs",
     "boxes",

@@ -15,6 +15,8 @@
 //!               logins/<agent>.json
 //!               approvals/<id>.json
 //!               runs.db            tables of the runs of plans, derived from the ledger
+//!               server/socket      the local socket of `belljar serve`; server/lock is locked by it
+//!               gateway.db         principals, tokens and sessions of `belljar serve`
 //!               driver.lock        locked by the driver of runs; driver.epoch counts its starts
 //!               tenants/<id>/      the same tree for another tenant
 //! ```
@@ -155,6 +157,21 @@ impl Layout {
     /// Returns the default token file of the MCP server.
     pub fn mcp_token(&self) -> PathBuf {
         self.home.join("mcp").join("token")
+    }
+
+    /// Returns the directory of the server's socket and lock.
+    pub fn server(&self) -> PathBuf {
+        self.home.join("server")
+    }
+
+    /// Returns the file that the server locks. It contains the address of the server.
+    pub fn server_lock(&self) -> PathBuf {
+        self.server().join("lock")
+    }
+
+    /// Returns the database of the server.
+    pub fn gateway_database(&self) -> PathBuf {
+        self.home.join("gateway.db")
     }
 
     pub fn approvals(&self) -> PathBuf {

@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | [`Rank::Box`] | `boxes/NAME/turn` | commands that change a box | 30 s, then `Busy`; several boxes in the order of their paths |
 //! | [`Rank::Review`] | `review` of a run or box | apply, discard | 30 s, then `Busy` |
-//! | none | `lock` of a run, box, session, incoming; `calls/ID`; `driver.lock` | a live process | never waited for |
+//! | none | `lock` of a run, box, session, incoming; `calls/ID`; `driver.lock`; `server/lock` | a live process | never waited for |
 //! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | create, remove abandoned | blocking |
 //! | [`Rank::Directory`] | `plans/keys/lock` | submissions with a key | 30 s, then `Busy` |
 //! | [`Rank::Directory`] | `plans/runs.lock` | opening and removing `runs.db` | 5 s, then `Busy` |
