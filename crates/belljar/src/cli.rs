@@ -14,6 +14,7 @@ pub(crate) mod purpose;
 pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod secret;
+pub(crate) mod serve;
 pub(crate) mod setup;
 pub(crate) mod skill;
 #[cfg(test)]
@@ -136,6 +137,8 @@ pub(crate) enum Command {
     Ledger(Box<ledger::LedgerArgs>),
     /// Serve code mode over MCP, and manage tools of other servers
     Mcp(Box<mcp::McpArgs>),
+    /// Serve MCP over HTTP, with health checks and metrics
+    Serve(serve::ServerArgs),
     /// Show the network requests of runs and explain the rules
     Net(net::NetArgs),
     /// Store credentials that boxes use without seeing them

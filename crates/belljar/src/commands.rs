@@ -29,6 +29,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod secret;
+pub(crate) mod serve;
 pub(crate) mod skill;
 pub(crate) mod snapshots;
 pub(crate) mod submit;

@@ -91,6 +91,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
         Command::Mcp(args) => commands::mcp::run(&cli, args),
+        Command::Serve(args) => commands::serve::run(&cli, args),
         Command::Net(args) => commands::net::run(&cli, args),
         Command::Secret(args) => commands::secret::run(&cli, args),
         Command::Skill(args) => commands::skill::run(&cli, args),

@@ -4,10 +4,10 @@
 //! is served: every client supports it, and attacks on HTTP/2 do not apply. If there are too many
 //! connections, a new one takes the place of one that has sent no token or is idle.
 
-mod connections;
-mod gate;
-mod names;
-mod response;
+pub(crate) mod connections;
+pub(crate) mod gate;
+pub(crate) mod names;
+pub(crate) mod response;
 mod sessions;
 
 use std::net::{IpAddr, SocketAddr};
@@ -33,16 +33,16 @@ use connections::{Connection, Connections};
 use gate::{Gate, GateResult};
 
 /// The maximum number of headers of a request, more than any client sends.
-const MAX_HEADERS: usize = 64;
+pub(crate) const MAX_HEADERS: usize = 64;
 
 /// The maximum size of a request head in bytes.
-const MAX_HEAD: usize = 32 * 1024;
+pub(crate) const MAX_HEAD: usize = 32 * 1024;
 
 /// The timeout for open connections after the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The delay after an error of `accept`, usually too many open files.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The configuration of an MCP server over HTTP.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ pub async fn http<S: Service>(
 
 /// Ends idle sessions. The check runs often enough that no session exceeds its idle time by more
 /// than a quarter.
-async fn expire<S: Service>(gate: &Gate<S>, idle: Duration) {
+pub(crate) async fn expire<S: Service>(gate: &Gate<S>, idle: Duration) {
     let mut ticks = tokio::time::interval((idle / 4).max(Duration::from_millis(10)));
     loop {
         ticks.tick().await;

@@ -1,4 +1,4 @@
-//! MCP over standard streams and HTTP: the wire format, authentication and the tools.
+//! The server of Belljar and MCP over standard streams: wire formats, authentication and the tools.
 //!
 //! This is the only crate that parses HTTP from untrusted clients. The transports call a
 //! [`Service`]; [`tools::McpService`] is the implementation that runs programs. No code here
@@ -10,6 +10,7 @@ mod auth;
 mod error;
 mod http;
 mod mcp;
+mod serve;
 mod tls;
 pub mod tools;
 
@@ -24,4 +25,5 @@ pub use mcp::service::{
 };
 pub use mcp::session::NoRandomness;
 pub use mcp::streams::{stdio, streams};
+pub use serve::{ReadyServer, ServeControl, ServeLimits, ServeOptions};
 pub use tls::TlsFiles;

@@ -1,7 +1,7 @@
 //! TLS configuration from PEM files.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
@@ -38,5 +38,29 @@ impl TlsFiles {
             .map_err(ServeError::Tls)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// A certificate that can be read again while the server runs.
+pub(crate) struct ReloadableTls {
+    files: TlsFiles,
+    current: RwLock<TlsAcceptor>,
+}
+
+impl ReloadableTls {
+    pub(crate) fn read(files: TlsFiles) -> Result<Self, ServeError> {
+        let current = RwLock::new(files.acceptor()?);
+        Ok(Self { files, current })
+    }
+
+    /// Reads the files again. If that fails, the current certificate stays in use.
+    pub(crate) fn reload(&self) -> Result<(), ServeError> {
+        let new = self.files.acceptor()?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -6,7 +6,7 @@
 use clap::Command;
 
 /// Every group: its heading and its commands, in the order of the help.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Run and review", &["run", "diff", "apply", "discard", "runs"]),
     ("Plans", &["plan", "submit", "watch", "cancel", "resume", "schedule"]),
     (
@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Network and secrets", &["network", "net", "secret", "approve", "api"]),
     ("Agents and code mode", &["agent", "code", "mcp", "skill"]),
+    ("Server", &["serve"]),
     ("Record", &["ledger"]),
     ("Setup", &["init", "demo", "doctor", "template", "policy", "completions", "man"]),
 ];

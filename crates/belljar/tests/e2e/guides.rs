@@ -1,4 +1,4 @@
-//! Executes the guides on the network, secrets, plans, runs, schedules, code mode, MCP and agents. Each block of commands is
+//! Executes the guides on the network, secrets, plans, runs, schedules, code mode, MCP, the server and agents. Each block of commands is
 //! run unchanged, and the text block after it must match the output, line by line.
 //!
 //! `…` matches any text within a line. A TOML block whose first line names the operator's file is
@@ -138,6 +138,31 @@ fn mcp_guide_commands_produce_the_documented_output() {
     let lab = lab();
     let count = execute(&lab, include_str!("../../../../docs/guide/mcp.md"));
     assert!(count >= 4, "{count} blocks");
+}
+
+/// Kills the server of the guide if the test fails before the guide stops the server.
+struct StopServer(std::path::PathBuf);
+
+impl Drop for StopServer {
+    fn drop(&mut self) {
+        let pid = fs::read_to_string(&self.0).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+            rustix::process::kill_process(pid, belljar_testkit::Signal::KILL).ok();
+        }
+    }
+}
+
+#[test]
+fn serve_guide_commands_produce_the_documented_output() {
+    let lab = lab();
+    // The guide has the default port, which another server of this machine may use.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (first, second) = (free().to_string(), free().to_string());
+    let _stop = StopServer(lab.workspace().join("serve.pid"));
+    lab.configure(&format!("[serve]\nlisten = \"{first}\"\n"));
+    let guide = include_str!("../../../../docs/guide/serve.md");
+    let guide = guide.replace("127.0.0.1:7070", &first).replace("127.0.0.1:7071", &second);
+    assert!(execute(&lab, &guide) >= 5);
 }
 
 #[test]

@@ -65,6 +65,8 @@ mod runs;
 #[cfg(test)]
 mod secret;
 #[cfg(test)]
+mod serve;
+#[cfg(test)]
 mod setup;
 #[cfg(test)]
 mod skill;

@@ -144,6 +144,12 @@ impl<H> ConnectionTable<H> {
         }
     }
 
+    /// Returns the number of open connections of the network that an address belongs to.
+    fn of_source(&self, peer: IpAddr) -> usize {
+        let network = network(peer);
+        self.entries.values().filter(|it| it.peer == network).count()
+    }
+
     fn is_authenticated(&self, id: ConnectionId) -> bool {
         self.entries.get(&id).is_some_and(|it| it.state != State::Unauthenticated)
     }
@@ -161,20 +167,20 @@ fn network(peer: IpAddr) -> IpAddr {
 
 /// All open connections of a server, shared by its tasks.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     table: Mutex<ConnectionTable<CancellationToken>>,
     /// Wakes the task that accepts connections.
     changed: Notify,
 }
 
 impl Connections {
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { table: Mutex::new(ConnectionTable::new(max)), changed: Notify::new() })
     }
 
     /// Adds a connection and closes another one if necessary. Waits while a request runs on every
     /// other connection.
-    pub(super) async fn open(self: &Arc<Self>, peer: IpAddr) -> Connection {
+    pub(crate) async fn open(self: &Arc<Self>, peer: IpAddr) -> Connection {
         let mut evicted = CancellationToken::new();
         loop {
             let changed = self.changed.notified();
@@ -189,6 +195,11 @@ impl Connections {
         }
     }
 
+    /// Returns the number of open connections of the network that an address belongs to.
+    pub(crate) fn of_source(&self, peer: IpAddr) -> usize {
+        self.table().of_source(peer)
+    }
+
     fn table(&self) -> MutexGuard<'_, ConnectionTable<CancellationToken>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,16 +207,16 @@ impl Connections {
 
 /// One open connection of a server. Dropping this value removes it from the table.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     all: Arc<Connections>,
     id: ConnectionId,
     /// Cancelled when the connection must be closed for a new one.
-    pub(super) evicted: CancellationToken,
+    pub(crate) evicted: CancellationToken,
 }
 
 impl Connection {
     /// Records that a request with this token runs. `None` if the token has too many running requests.
-    pub(super) fn begin(&self, token: usize) -> Option<RunningRequest> {
+    pub(crate) fn begin(&self, token: usize) -> Option<RunningRequest> {
         let begun = self.all.table().begin(self.id, token);
         // An idle connection can be closed for a new one.
         if !begun {
@@ -215,7 +226,7 @@ impl Connection {
     }
 
     /// Returns whether a valid token was sent on this connection.
-    pub(super) fn is_authenticated(&self) -> bool {
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.all.table().is_authenticated(self.id)
     }
 }
@@ -229,7 +240,7 @@ impl Drop for Connection {
 
 /// A running request. Dropping this value marks its connection as idle.
 #[derive(Debug)]
-pub(super) struct RunningRequest {
+pub(crate) struct RunningRequest {
     all: Arc<Connections>,
     id: ConnectionId,
     token: usize,

@@ -31,8 +31,8 @@ use crate::mcp::message;
 use crate::mcp::service::Service;
 use crate::mcp::slot::{BusyGuard, KeptSessions, RequestSession, SessionLimits};
 
-/// The only URL path of the server.
-const PATH: &str = "/mcp";
+/// The URL path of MCP.
+pub(crate) const PATH: &str = "/mcp";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -40,7 +40,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVERYTHING: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// Checks HTTP requests and forwards them to the sessions of their token.
-pub(super) struct Gate<S: Service> {
+pub(crate) struct Gate<S: Service> {
     tokens: Tokens,
     names: AllowedNames,
     limits: Limits,
@@ -57,7 +57,7 @@ struct TokenEndpoint<S: Service> {
 type Refused = Box<Response<SessionBody>>;
 
 impl<S: Service> Gate<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         service: &Arc<S>,
         options: &HttpOptions,
         stop: &CancellationToken,
@@ -75,21 +75,21 @@ impl<S: Service> Gate<S> {
     }
 
     /// Ends sessions that were idle for too long.
-    pub(super) async fn expire(&self) {
+    pub(crate) async fn expire(&self) {
         for endpoint in &self.endpoints {
             endpoint.sessions.expire(self.limits.idle).await;
         }
     }
 
     /// Ends all sessions.
-    pub(super) async fn close_all(&self) {
+    pub(crate) async fn close_all(&self) {
         for endpoint in &self.endpoints {
             endpoint.sessions.close_all().await;
         }
     }
 
     /// Handles one request. `local` is the local address of the connection.
-    pub(super) async fn handle<B>(
+    pub(crate) async fn handle<B>(
         &self,
         request: Request<B>,
         local: IpAddr,
@@ -99,7 +99,23 @@ impl<S: Service> Gate<S> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (endpoint, running) = match self.check_client(&request, local, connection) {
+        if let Err(refused) = self.check_names(&request, local) {
+            return *refused;
+        }
+        self.handle_named(request, connection).await
+    }
+
+    /// Handles one request whose host and origin are already checked.
+    pub(crate) async fn handle_named<B>(
+        &self,
+        request: Request<B>,
+        connection: &Connection,
+    ) -> Response<SessionBody>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (endpoint, running) = match self.check_client(&request, connection) {
             Ok(checked) => checked,
             Err(refused) => return *refused,
         };
@@ -108,14 +124,12 @@ impl<S: Service> Gate<S> {
         answer.map(|body| body.with_request(running))
     }
 
-    /// Checks everything that identifies the client, and records that its request runs.
+    /// Checks path and token, and records that the request of the token runs.
     fn check_client<B>(
         &self,
         request: &Request<B>,
-        local: IpAddr,
         connection: &Connection,
     ) -> Result<(&TokenEndpoint<S>, RunningRequest), Refused> {
-        self.check_names(request, local)?;
         check_target(request)?;
         let (token, endpoint) = self.check_token(request.headers())?;
         let running = connection.begin(token).ok_or_else(|| {
@@ -388,4 +402,4 @@ fn refuse(status: StatusCode, message: impl Into<String>) -> Refused {
 }
 
 /// The result type of the HTTP handler that hyper requires; it is never an error.
-pub(super) type GateResult = Result<Response<SessionBody>, Infallible>;
+pub(crate) type GateResult = Result<Response<SessionBody>, Infallible>;

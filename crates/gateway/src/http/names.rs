@@ -15,13 +15,13 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The host names and origins that the server accepts.
 #[derive(Debug, Clone)]
-pub(super) struct AllowedNames {
+pub(crate) struct AllowedNames {
     hosts: BTreeSet<String>,
     origins: BTreeSet<(String, String, Option<u16>)>,
 }
 
 impl AllowedNames {
-    pub(super) fn new(hosts: &[String], origins: &[String]) -> Result<Self, ServeError> {
+    pub(crate) fn new(hosts: &[String], origins: &[String]) -> Result<Self, ServeError> {
         let bad_host = |text: &String| ServeError::BadHost(text.clone());
         let bad_origin = |text: &String| ServeError::BadOrigin(text.clone());
         let hosts = hosts.iter().map(|text| host(text).ok_or_else(|| bad_host(text)));
@@ -33,13 +33,13 @@ impl AllowedNames {
 
     /// Returns whether the server accepts a request with this `Host` header. `local` is the local
     /// address of the connection.
-    pub(super) fn allows_host(&self, header: &str, local: IpAddr) -> bool {
+    pub(crate) fn allows_host(&self, header: &str, local: IpAddr) -> bool {
         host(header).is_some_and(|host| self.is_ours(&host, local))
     }
 
     /// Returns whether a page of this origin can call the server: it is on the list, or its host is
     /// this server.
-    pub(super) fn allows_origin(&self, header: &str, local: IpAddr) -> bool {
+    pub(crate) fn allows_origin(&self, header: &str, local: IpAddr) -> bool {
         let Some((scheme, host, port)) = origin(header) else { return false };
         self.is_ours(&host, local) || self.origins.contains(&(scheme, host, port))
     }

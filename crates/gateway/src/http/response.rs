@@ -17,7 +17,7 @@ use super::connections::RunningRequest;
 use crate::mcp::slot::BusyGuard;
 
 /// A response body that keeps its session busy until it is sent or dropped.
-pub(super) struct SessionBody {
+pub(crate) struct SessionBody {
     body: BoxBody<Bytes, Infallible>,
     priming: PrimingEvents,
     #[expect(dead_code, reason = "held until drop, which marks the session as idle")]
@@ -28,7 +28,7 @@ pub(super) struct SessionBody {
 
 /// How a priming event is sent: an event with an id and a retry time but without a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PrimingEvents {
+pub(crate) enum PrimingEvents {
     /// With an empty `data` line, as clients since the protocol 2025-11-25 expect.
     WithEmptyData,
     /// Without a `data` line, so the client takes note of id and retry time but dispatches no event.
@@ -38,7 +38,7 @@ pub(super) enum PrimingEvents {
 
 impl PrimingEvents {
     /// Returns the form for a client of this version of the protocol, if it named one.
-    pub(super) fn for_version(version: Option<&str>) -> Self {
+    pub(crate) fn for_version(version: Option<&str>) -> Self {
         // Versions are dates, so they compare as text.
         match version {
             Some(version) if version >= "2025-11-25" => Self::WithEmptyData,
@@ -48,7 +48,7 @@ impl PrimingEvents {
 }
 
 impl SessionBody {
-    pub(super) fn new(
+    pub(crate) fn new(
         body: BoxBody<Bytes, Infallible>,
         priming: PrimingEvents,
         busy: Option<BusyGuard>,
@@ -57,7 +57,7 @@ impl SessionBody {
     }
 
     /// Keeps the connection of the request busy until the body is sent or dropped.
-    pub(super) fn with_request(mut self, request: RunningRequest) -> Self {
+    pub(crate) fn with_request(mut self, request: RunningRequest) -> Self {
         self.request = Some(request);
         self
     }
@@ -99,17 +99,23 @@ impl Body for SessionBody {
     }
 }
 
+/// The text of a response that refuses a request, for servers that write refusals in another format.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusalText(pub(crate) String);
+
 /// Returns a response that refuses a request, with a text for people.
-pub(super) fn refusal(status: StatusCode, message: impl Into<String>) -> Response<SessionBody> {
-    let mut response = Response::new(full(format!("{}\n", message.into())));
+pub(crate) fn refusal(status: StatusCode, message: impl Into<String>) -> Response<SessionBody> {
+    let message = message.into();
+    let mut response = Response::new(full(format!("{message}\n")));
     *response.status_mut() = status;
+    response.extensions_mut().insert(RefusalText(message));
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);
     response
 }
 
 /// Returns a response with status 401 for a missing or invalid token, as defined by RFC 6750.
-pub(super) fn unauthorized(problem: TokenProblem) -> Response<SessionBody> {
+pub(crate) fn unauthorized(problem: TokenProblem) -> Response<SessionBody> {
     let (challenge, message) = match problem {
         TokenProblem::Missing => {
             ("Bearer realm=\"belljar\"", "send a token: `Authorization: Bearer TOKEN`")
@@ -125,19 +131,19 @@ pub(super) fn unauthorized(problem: TokenProblem) -> Response<SessionBody> {
 
 /// The reason why a request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TokenProblem {
+pub(crate) enum TokenProblem {
     Missing,
     Invalid,
 }
 
-pub(super) fn wrong_method() -> Response<SessionBody> {
+pub(crate) fn wrong_method() -> Response<SessionBody> {
     let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "use POST, GET or DELETE");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
     response
 }
 
 /// Returns a response with status 400 for a malformed MCP message.
-pub(super) fn malformed(error: &Value) -> Response<SessionBody> {
+pub(crate) fn malformed(error: &Value) -> Response<SessionBody> {
     let mut response = Response::new(full(error.to_string()));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     let json = HeaderValue::from_static("application/json");

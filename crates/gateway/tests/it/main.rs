@@ -7,7 +7,13 @@ mod attacks;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod http;
+#[cfg(test)]
+mod serve;
+#[cfg(test)]
+mod serve_attacks;
 #[cfg(test)]
 mod server;
 #[cfg(test)]

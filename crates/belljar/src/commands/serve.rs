@@ -1,0 +1,127 @@
+//! `belljar serve`: the server for people and programs, over HTTP.
+
+mod sockets;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::programs::Programs;
+use belljar_engine::scope::Scoped;
+use belljar_engine::server::ServerLock;
+use belljar_engine::skills::Skills;
+use belljar_gateway::tools::McpService;
+use belljar_gateway::{ReadyServer, ServeControl, ServeLimits, ServeOptions, TlsFiles, TokenFile};
+use belljar_model::serve::ServeConfig;
+
+use crate::cli::Cli;
+use crate::cli::serve::ServerArgs;
+use crate::commands::code::workspace;
+use crate::exit::Outcome;
+use crate::interrupt;
+use crate::print;
+use crate::scope;
+
+/// The address of a server without configuration.
+const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+
+/// Runs the server until a signal stops it.
+pub(crate) fn run(cli: &Cli, args: &ServerArgs) -> Outcome {
+    let control = ServeControl::default();
+    // Threads that are started later inherit the blocked signals.
+    let signals = interrupt::watch_server(control.stop.clone(), Arc::clone(&control.reload));
+    let signals = signals.kind(ErrorKind::Broken)?;
+    let scope = scope::open(cli.config.as_deref())?;
+    let (config, _) = scope.load_config(None)?;
+    let settings = config.serve();
+    let mut lock = ServerLock::acquire(&scope)?;
+    let listeners = listeners(args, settings)?;
+    let addresses = addresses(&listeners, settings)?;
+    let tls = settings
+        .certificate
+        .clone()
+        .map(|files| TlsFiles { certificate: files.chain, key: files.key });
+    let options = ServeOptions {
+        listeners,
+        local: lock.bind_socket(&scope)?,
+        tls,
+        hosts: settings.host.iter().map(ToString::to_string).collect(),
+        mcp_tokens: mcp_tokens(&scope)?.tokens,
+        limits: ServeLimits::default(),
+    };
+    lock.announce(&addresses.join(", "))?;
+    let programs =
+        Programs::open(&scope, scope::current_dir()?, workspace(None, None)?, usize::MAX);
+    let programs = Arc::new(programs?);
+    let service = Arc::new(McpService::new(Arc::clone(&programs), Skills::open(&scope)?));
+    programs.expect_clients(options.mcp_tokens.len());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.context("cannot start the async runtime").kind(ErrorKind::Broken)?;
+    let served = runtime.block_on(async {
+        let server = ReadyServer::new(scope.clone(), &service, options, &control);
+        let server = server.kind(ErrorKind::Invalid)?;
+        for address in &addresses {
+            print::note(&format!("serving at {address}"));
+        }
+        server.run(control).await;
+        service.close().await;
+        programs.servers.stop().await;
+        Ok::<_, EngineError>(())
+    });
+    drop(signals);
+    drop(service);
+    drop(programs);
+    runtime.shutdown_background();
+    served.map(|()| 0)
+}
+
+/// Returns the sockets of systemd, or opens the socket of the configuration.
+fn listeners(args: &ServerArgs, settings: &ServeConfig) -> Result<Vec<TcpListener>, EngineError> {
+    let passed = sockets::from_systemd(scope::host())?;
+    if !passed.is_empty() {
+        return match args.listen {
+            None => Ok(passed),
+            Some(_) => Err(invalid("--listen: systemd passed the sockets; remove this option")),
+        };
+    }
+    let address = args.listen.or(settings.listen).unwrap_or(DEFAULT_ADDRESS);
+    let source = if args.listen.is_some() { "--listen" } else { "[serve] listen" };
+    let bound = TcpListener::bind(address)
+        .with_context(|| format!("{source}: cannot listen on {address}"))
+        .kind(ErrorKind::Invalid);
+    let advice = "stop the program that uses the port, or choose another address with --listen";
+    Ok(vec![bound.map_err(|error| error.advise(advice))?])
+}
+
+/// Returns the addresses of the server as URLs.
+fn addresses(
+    listeners: &[TcpListener],
+    settings: &ServeConfig,
+) -> Result<Vec<String>, EngineError> {
+    let scheme = if settings.certificate.is_some() { "https" } else { "http" };
+    let url = |listener: &TcpListener| {
+        let address = listener.local_addr()?;
+        Ok(match &settings.host {
+            Some(host) => format!("{scheme}://{host}:{}", address.port()),
+            None => format!("{scheme}://{address}"),
+        })
+    };
+    let urls = listeners.iter().map(url).collect::<anyhow::Result<_>>();
+    urls.context("cannot read the address of the listening socket").kind(ErrorKind::Broken)
+}
+
+/// Reads the tokens of MCP clients, or creates the file with a new one.
+fn mcp_tokens(scope: &Scoped) -> Result<TokenFile, EngineError> {
+    let file = scope.store().layout().mcp_token();
+    if let Some(dir) = file.parent() {
+        std::fs::create_dir_all(dir)
+            .with_context(|| format!("cannot create the directory {}", dir.display()))
+            .kind(ErrorKind::Broken)?;
+    }
+    TokenFile::open(&file)
+        .with_context(|| format!("cannot open the token file {}", file.display()))
+        .kind(ErrorKind::Invalid)
+}

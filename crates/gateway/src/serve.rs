@@ -1,0 +1,166 @@
+//! The server `belljar serve`: one authenticated address for a person or a team.
+//!
+//! ```text
+//! TCP, TLS ────┐                                   ┌─▶ /mcp     MCP, with the token of the client
+//!              ├─▶ accept ─▶ hyper ─▶ head checks ─┤
+//! local socket ┘    limits    HTTP/1.1             └─▶ routes ─▶ access, body ─▶ engine
+//! ```
+//! The accept loop is ours, because it limits connections, heads and writes. Every error response is a
+//! [`problem::Problem`]. Every response has the security headers and the id of its request.
+
+mod accept;
+mod app;
+mod body;
+mod call;
+mod head;
+mod headers;
+mod metrics;
+mod problem;
+mod routes;
+mod stall;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_engine::scope::Scoped;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::token::Tokens;
+use crate::error::ServeError;
+use crate::http::HttpOptions;
+use crate::http::gate::Gate;
+use crate::http::names::AllowedNames;
+use crate::mcp::service::Service;
+use crate::tls::{ReloadableTls, TlsFiles};
+use accept::Server;
+use app::App;
+
+/// The configuration of the server.
+#[derive(Debug)]
+pub struct ServeOptions {
+    /// The sockets that accept TCP connections.
+    pub listeners: Vec<TcpListener>,
+    /// The socket that accepts connections of local processes.
+    pub local: UnixListener,
+    pub tls: Option<TlsFiles>,
+    /// The host names of the server in addition to the loopback names and its own address.
+    pub hosts: Vec<String>,
+    /// The tokens of the token file of MCP clients.
+    pub mcp_tokens: Tokens,
+    pub limits: ServeLimits,
+}
+
+/// The limits of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServeLimits {
+    /// The maximum number of open connections of all clients.
+    pub connections: usize,
+    /// The maximum number of open connections of one source. The loopback interface is no source.
+    pub per_source: usize,
+    /// The timeout of a TLS handshake, of a request head, and so of an idle connection.
+    pub head: Duration,
+    /// The time that a write can wait for a client that does not read.
+    pub write: Duration,
+    /// The time that running requests have after the server was stopped.
+    pub drain: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            per_source: 64,
+            head: Duration::from_secs(10),
+            write: Duration::from_secs(30),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How the embedding program controls a running server.
+#[derive(Debug, Clone, Default)]
+pub struct ServeControl {
+    /// Stops the server after its running requests.
+    pub stop: CancellationToken,
+    /// Makes the server read its certificate again.
+    pub reload: Arc<Notify>,
+}
+
+/// A server whose configuration is valid and whose sockets are open.
+pub struct ReadyServer<S: Service> {
+    server: Arc<Server<S>>,
+    listeners: Vec<tokio::net::TcpListener>,
+    local: tokio::net::UnixListener,
+    gate: Arc<Gate<S>>,
+    idle: Duration,
+}
+
+impl<S: Service> std::fmt::Debug for ReadyServer<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadyServer").finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> ReadyServer<S> {
+    /// Checks the configuration of a server. Must be called in a runtime of tokio.
+    pub fn new(
+        state: Scoped,
+        service: &Arc<S>,
+        options: ServeOptions,
+        control: &ServeControl,
+    ) -> Result<Self, ServeError> {
+        let tls = options.tls.map(ReloadableTls::read).transpose()?;
+        for listener in &options.listeners {
+            check_encrypted(listener.local_addr().map_err(ServeError::Listen)?, tls.is_some())?;
+        }
+        let names = AllowedNames::new(&options.hosts, &[])?;
+        let mcp = HttpOptions::new(options.mcp_tokens, state.caller().clone());
+        let idle = mcp.limits.idle;
+        let gate = Arc::new(Gate::new(service, &mcp, &control.stop)?);
+        let server = Server::new(
+            Arc::new(App::new(state)),
+            Arc::clone(&gate),
+            names,
+            tls,
+            options.limits,
+            control.stop.clone(),
+        );
+        let listeners = options.listeners.into_iter().map(|listener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)
+        });
+        let listeners = listeners.collect::<Result<_, _>>().map_err(ServeError::Listen)?;
+        options.local.set_nonblocking(true).map_err(ServeError::Listen)?;
+        let local =
+            tokio::net::UnixListener::from_std(options.local).map_err(ServeError::Listen)?;
+        Ok(Self { server: Arc::new(server), listeners, local, gate, idle })
+    }
+
+    /// Serves until the server is stopped and its running requests have ended.
+    pub async fn run(self, control: ServeControl) {
+        let reload = async {
+            loop {
+                control.reload.notified().await;
+                self.server.reload_tls();
+            }
+        };
+        tokio::select! {
+            () = self.server.run(self.listeners, self.local) => {}
+            () = crate::http::expire(&self.gate, self.idle) => {}
+            () = reload => {}
+        }
+        self.gate.close_all().await;
+    }
+}
+
+/// Refuses an address that other machines can reach, unless the server has a certificate.
+fn check_encrypted(address: SocketAddr, has_tls: bool) -> Result<(), ServeError> {
+    if has_tls || address.ip().to_canonical().is_loopback() {
+        Ok(())
+    } else {
+        Err(ServeError::TlsRequired(address))
+    }
+}

@@ -1,0 +1,228 @@
+//! Errors of the API as `application/problem+json` (RFC 9457).
+//!
+//! Every error response of the server is a [`Problem`]. Its `detail` is for people, its `type` for programs.
+//! Neither contains a header, a query or a body of the request.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use belljar_engine::error::{EngineError, ErrorKind};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+
+/// A kind of problem: the last part of its `type`, the status and the title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ProblemKind {
+    pub(crate) name: &'static str,
+    pub(crate) status: StatusCode,
+    title: &'static str,
+}
+
+macro_rules! kinds {
+    ($( $constant:ident $name:literal $status:ident $title:literal )+) => {
+        impl ProblemKind {
+            $( pub(crate) const $constant: Self =
+                Self { name: $name, status: StatusCode::$status, title: $title }; )+
+
+            /// All kinds of problems.
+            pub(crate) const ALL: &[Self] = &[$( Self::$constant ),+];
+        }
+    };
+}
+
+kinds! {
+    BAD_REQUEST "bad-request" BAD_REQUEST "The request is malformed"
+    INVALID "invalid" BAD_REQUEST "A value of the request is invalid"
+    TOKEN_IN_URL "token-in-url" BAD_REQUEST "The address contains a credential"
+    FOREIGN_ORIGIN "foreign-origin" FORBIDDEN "Pages of other origins cannot use this server"
+    FORBIDDEN "forbidden" FORBIDDEN "The request is not permitted"
+    NOT_FOUND "not-found" NOT_FOUND "The object does not exist"
+    METHOD "method-not-allowed" METHOD_NOT_ALLOWED "The path does not have this method"
+    EXISTS "exists" CONFLICT "The object already exists"
+    WRONG_STATE "wrong-state" CONFLICT "The state of the object does not allow the operation"
+    BUSY "busy" CONFLICT "Another operation uses the object"
+    CONFLICT "conflict" CONFLICT "The object has changed"
+    VERSION "version" CONFLICT "The object belongs to another version of Belljar"
+    LENGTH "length-required" LENGTH_REQUIRED "A body needs a Content-Length"
+    TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
+    HEAD "head-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"
+    URI_TOO_LONG "uri-too-long" URI_TOO_LONG "The query is too long"
+    MEDIA_TYPE "media-type" UNSUPPORTED_MEDIA_TYPE "The body must be JSON"
+    MISDIRECTED "misdirected" MISDIRECTED_REQUEST "This server does not have this name"
+    TIMEOUT "timeout" REQUEST_TIMEOUT "The body did not arrive in time"
+    TOO_MANY "too-many-requests" TOO_MANY_REQUESTS "Too many requests"
+    UNAUTHENTICATED "unauthenticated" UNAUTHORIZED "The request needs a valid credential"
+    DAMAGED "damaged" INTERNAL_SERVER_ERROR "A record cannot be read"
+    INTERNAL "internal" INTERNAL_SERVER_ERROR "The server could not complete the operation"
+    UNRECORDED "unrecorded" SERVICE_UNAVAILABLE "The ledger cannot be written"
+    CANNOT_START "cannot-start" SERVICE_UNAVAILABLE "The box cannot start"
+    UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The server is not ready"
+}
+
+impl ProblemKind {
+    /// Returns the first kind with a status.
+    pub(crate) fn for_status(status: StatusCode) -> Self {
+        Self::ALL.iter().find(|kind| kind.status == status).copied().unwrap_or(Self::INTERNAL)
+    }
+
+    /// Returns the kind for an error of the engine.
+    const fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Invalid | ErrorKind::NotExecutable | ErrorKind::ProgramNotFound => {
+                Self::INVALID
+            }
+            ErrorKind::NotFound => Self::NOT_FOUND,
+            ErrorKind::AlreadyExists => Self::EXISTS,
+            ErrorKind::WrongState => Self::WRONG_STATE,
+            ErrorKind::Refused => Self::FORBIDDEN,
+            ErrorKind::Busy => Self::BUSY,
+            ErrorKind::Conflict => Self::CONFLICT,
+            ErrorKind::Damaged => Self::DAMAGED,
+            ErrorKind::Version => Self::VERSION,
+            ErrorKind::Broken => Self::INTERNAL,
+            ErrorKind::Unrecorded => Self::UNRECORDED,
+            ErrorKind::CannotStart => Self::CANNOT_START,
+        }
+    }
+}
+
+/// An error response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) kind: ProblemKind,
+    detail: String,
+    /// Seconds after which the client can try again.
+    retry_after: Option<u64>,
+    /// Whether the server closes the connection, because its next bytes cannot be trusted.
+    close: bool,
+}
+
+/// The JSON form of a problem.
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+}
+
+/// Stands for the id of the request until the server knows it; see [`Problem::respond`].
+const NO_REQUEST: &str = "";
+
+impl Problem {
+    pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { kind, detail, retry_after: None, close: false }
+    }
+
+    #[must_use]
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// Returns the response for the request with this id.
+    pub(crate) fn respond(&self, request_id: &str) -> Response {
+        let body = ProblemBody {
+            r#type: format!("/problems/{}", self.kind.name),
+            title: self.kind.title,
+            status: self.kind.status.as_u16(),
+            detail: &self.detail,
+            request_id,
+            retry_after: self.retry_after,
+        };
+        let text = serde_json::to_string(&body).unwrap_or_default(); // texts and numbers only
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() = self.kind.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.kind == ProblemKind::UNAUTHENTICATED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"belljar\""));
+        }
+        if self.close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// Returns a response without an id. The server replaces it by one with the id of the request.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.respond(NO_REQUEST);
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let problem = Self::new(ProblemKind::of(error.kind()), format!("{error:#}"));
+        match error.kind() {
+            ErrorKind::Busy | ErrorKind::Unrecorded => problem.retry_after(5),
+            ErrorKind::Invalid
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::WrongState
+            | ErrorKind::Refused
+            | ErrorKind::Conflict
+            | ErrorKind::Damaged
+            | ErrorKind::Version
+            | ErrorKind::Broken
+            | ErrorKind::CannotStart
+            | ErrorKind::NotExecutable
+            | ErrorKind::ProgramNotFound => problem,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_problems_have_unique_names_and_error_statuses() {
+        let names: std::collections::BTreeSet<&str> =
+            ProblemKind::ALL.iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), ProblemKind::ALL.len());
+        for kind in ProblemKind::ALL {
+            assert!(kind.status.is_client_error() || kind.status.is_server_error(), "{kind:?}");
+            assert_ne!(kind.status, StatusCode::UNPROCESSABLE_ENTITY);
+        }
+    }
+
+    #[test]
+    fn errors_of_the_engine_have_the_status_of_their_kind() {
+        for (kind, status) in [
+            (ErrorKind::Invalid, 400),
+            (ErrorKind::NotFound, 404),
+            (ErrorKind::AlreadyExists, 409),
+            (ErrorKind::WrongState, 409),
+            (ErrorKind::Refused, 403),
+            (ErrorKind::Busy, 409),
+            (ErrorKind::Conflict, 409),
+            (ErrorKind::Damaged, 500),
+            (ErrorKind::Version, 409),
+            (ErrorKind::Broken, 500),
+            (ErrorKind::Unrecorded, 503),
+            (ErrorKind::CannotStart, 503),
+            (ErrorKind::NotExecutable, 400),
+            (ErrorKind::ProgramNotFound, 400),
+        ] {
+            let problem = Problem::from(EngineError::message(kind, "x"));
+            assert_eq!(problem.kind.status.as_u16(), status, "{kind:?}");
+        }
+    }
+}
