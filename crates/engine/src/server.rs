@@ -1,4 +1,4 @@
-//! The files of the server `belljar serve` in the state directory: its lock and its local socket.
+//! The server `belljar serve` in the state directory: its lock, its local socket and its events in the ledger.
 //!
 //! **Invariant:** at most one server uses a state directory. The server holds the lock until it exits, and
 //! only the holder of the lock creates the socket.
@@ -9,8 +9,11 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use anyhow::Context as _;
+use belljar_ledger::{AccessChanged, AccessDenied};
+use belljar_model::caller::TenantId;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::record;
 use crate::scope::Scoped;
 use crate::store::{durable, lock};
 use crate::supervisor;
@@ -91,7 +94,55 @@ pub fn check_writable(state: &Scoped) -> Result<(), EngineError> {
     durable::write(&state.store().layout().server(), "ready", b"")
         .context("cannot write to the state directory")
         .kind(ErrorKind::Broken)?;
-    crate::record::open(state).map(drop).kind(ErrorKind::Unrecorded)
+    record::open(state).map(drop).kind(ErrorKind::Unrecorded)
+}
+
+/// A change of the access to the server that is about to happen.
+#[derive(Debug)]
+pub struct AccessChange<'a> {
+    pub act: &'a str,
+    pub subject: &'a str,
+    /// The tenant that the changed object belongs to.
+    pub tenant: &'a TenantId,
+    /// The address of the client.
+    pub from: &'a str,
+    pub details: &'a [String],
+}
+
+/// Records a change of the access to the server, made by the caller of the scope.
+pub fn record_access_change(state: &Scoped, change: &AccessChange<'_>) -> Result<(), EngineError> {
+    let event = AccessChanged {
+        act: change.act.to_owned(),
+        subject: change.subject.to_owned(),
+        tenant: change.tenant.to_string(),
+        by: state.caller().principal.to_string(),
+        from: change.from.to_owned(),
+        details: change.details.to_vec(),
+    };
+    record::fact(state, event)
+}
+
+/// A request that the server denied.
+#[derive(Debug)]
+pub struct AccessDenial<'a> {
+    pub method: &'a str,
+    /// The pattern of the path.
+    pub route: &'a str,
+    pub reason: &'a str,
+    /// The address of the client.
+    pub from: &'a str,
+}
+
+/// Records that the server denied a request of the caller of the scope.
+pub fn record_access_denial(state: &Scoped, denial: &AccessDenial<'_>) -> Result<(), EngineError> {
+    let event = AccessDenied {
+        method: denial.method.to_owned(),
+        route: denial.route.to_owned(),
+        reason: denial.reason.to_owned(),
+        by: state.caller().principal.to_string(),
+        from: denial.from.to_owned(),
+    };
+    record::fact(state, event)
 }
 
 #[cfg(test)]

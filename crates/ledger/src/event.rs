@@ -348,6 +348,10 @@ events! {
         selections: Option<Vec<u8>>,
         at: Option<u64>,
     }
+    /// The access to the server is about to change: a login, a token, a session or a tenant.
+    AccessChanged "access.changed" { act: String, subject: String, tenant: String, by: String, from: String, details: Vec<String> }
+    /// The server denied a request of a known sender.
+    AccessDenied "access.denied" { method: String, route: String, reason: String, by: String, from: String }
     /// A driver of runs started.
     DriverOpened "driver.opened" { epoch: u64, at: u64 }
     /// The plan of a run was accepted.

@@ -170,6 +170,20 @@ fn known(event: &Event) -> String {
             format!("{}, {rules} ({})", short(&network.net), brief(&network.policy))
         }
         Event::AttentionSettled(settled) => short(&settled.reason),
+        Event::AccessChanged(change) => {
+            let (act, subject, by) =
+                (short(&change.act), short(&change.subject), short(&change.by));
+            format!("{act} {subject} by {by} from {}", short(&change.from))
+        }
+        Event::AccessDenied(denied) => {
+            let (method, route, by) =
+                (short(&denied.method), short(&denied.route), short(&denied.by));
+            format!(
+                "{method} {route} by {by} from {}: {}",
+                short(&denied.from),
+                short(&denied.reason)
+            )
+        }
         Event::DriverOpened(driver) => format!("driver number {}", driver.epoch),
         Event::PlanAccepted(plan) => format!("plan {}", brief(&plan.plan)),
         Event::ScheduleEnabled(schedule) => {
