@@ -139,6 +139,10 @@ pub(crate) enum Command {
     Mcp(Box<mcp::McpArgs>),
     /// Serve MCP over HTTP, with health checks and metrics
     Serve(serve::ServerArgs),
+    /// Print a link that logs you in to the running server once
+    LoginLink(serve::LoginLinkArgs),
+    /// Create tenants on the running server
+    Tenant(serve::TenantArgs),
     /// Show the network requests of runs and explain the rules
     Net(net::NetArgs),
     /// Store credentials that boxes use without seeing them

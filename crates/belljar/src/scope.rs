@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use belljar_engine::clock::Clock;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::host::HostEnv;
-use belljar_engine::scope::{EngineConfig, Scoped};
+use belljar_engine::scope::{Engine, EngineConfig, Scoped};
 
 use crate::print::Printer;
 
@@ -28,6 +28,13 @@ pub(crate) fn current_dir() -> Result<PathBuf, EngineError> {
     std::env::current_dir()
         .context("cannot determine the current directory")
         .kind(ErrorKind::Broken)
+}
+
+/// Opens the engine for a server, which has several tenants.
+pub(crate) fn engine(config: Option<&Path>) -> Result<Engine, EngineError> {
+    let config_file = config.map(Path::to_owned);
+    let config = EngineConfig { home: host().state_dir()?, config_file, host: host().clone() };
+    Engine::open(config, CLOCK, Arc::new(Printer))
 }
 
 /// Opens the engine on the state directory. `config` is the file that the option `--config` names.

@@ -1,4 +1,5 @@
 //! Bearer tokens and the file that stores them.
 
+pub(crate) mod api_token;
 pub(crate) mod token;
 pub(crate) mod token_file;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::mcp::session::NoRandomness;
+use crate::serve::store::StoreError;
 
 /// The reason why an MCP server could not start or stopped unexpectedly.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,8 @@ pub enum ServeError {
     ReadPem { path: PathBuf, source: rustls_pki_types::pem::Error },
     #[error("the TLS file {file} contains no certificate", file = .0.display())]
     NoCertificate(PathBuf),
+    #[error(transparent)]
+    Database(#[from] StoreError),
     #[error("cannot use the TLS certificate with the TLS key")]
     Tls(#[source] rustls::Error),
 }

@@ -9,24 +9,33 @@
 //! [`problem::Problem`]. Every response has the security headers and the id of its request.
 
 mod accept;
+mod access;
 mod app;
+mod audit;
 mod body;
 mod call;
 mod head;
 mod headers;
+mod identity;
+mod json;
 mod metrics;
+mod peer;
 mod problem;
+mod rate;
 mod routes;
+mod signing;
 mod stall;
+pub(crate) mod store;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_engine::scope::Scoped;
+use belljar_engine::scope::{Engine, Scoped};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use crate::auth::token::Tokens;
 use crate::error::ServeError;
@@ -36,7 +45,9 @@ use crate::http::names::AllowedNames;
 use crate::mcp::service::Service;
 use crate::tls::{ReloadableTls, TlsFiles};
 use accept::Server;
-use app::App;
+use app::{App, PublicAddress};
+use signing::SigningKey;
+use store::{Store, TenantKey};
 
 /// The configuration of the server.
 #[derive(Debug)]
@@ -96,6 +107,7 @@ pub struct ReadyServer<S: Service> {
     local: tokio::net::UnixListener,
     gate: Arc<Gate<S>>,
     idle: Duration,
+    url: String,
 }
 
 impl<S: Service> std::fmt::Debug for ReadyServer<S> {
@@ -105,23 +117,34 @@ impl<S: Service> std::fmt::Debug for ReadyServer<S> {
 }
 
 impl<S: Service> ReadyServer<S> {
-    /// Checks the configuration of a server. Must be called in a runtime of tokio.
+    /// Checks the configuration of a server. `state` is the scope of the user that runs the server, in the
+    /// tenant `local`. Must be called in a runtime of tokio.
     pub fn new(
+        engine: Engine,
         state: Scoped,
         service: &Arc<S>,
         options: ServeOptions,
         control: &ServeControl,
     ) -> Result<Self, ServeError> {
-        let tls = options.tls.map(ReloadableTls::read).transpose()?;
+        let tls = options.tls.clone().map(ReloadableTls::read).transpose()?;
         for listener in &options.listeners {
             check_encrypted(listener.local_addr().map_err(ServeError::Listen)?, tls.is_some())?;
         }
-        let names = AllowedNames::new(&options.hosts, &[])?;
-        let mcp = HttpOptions::new(options.mcp_tokens, state.caller().clone());
+        let store = Store::open(&state.store().layout().gateway_database())?;
+        let installation = store.installation()?;
+        let owner = state.caller().clone();
+        let local = TenantKey(owner.tenant.clone(), owner.principal.clone());
+        store.create_tenant(&local, state.clock().millis())?;
+        let address = address(&options, &installation.name)?;
+        let hosts: Vec<String> = options.hosts.iter().cloned().chain([installation.name]).collect();
+        let names = AllowedNames::new(&hosts, &[])?;
+        let mcp = HttpOptions::new(options.mcp_tokens, owner);
         let idle = mcp.limits.idle;
         let gate = Arc::new(Gate::new(service, &mcp, &control.stop)?);
+        let url = address.url.clone();
+        let app = App::new(engine, state, store, SigningKey::new(&installation.key), address);
         let server = Server::new(
-            Arc::new(App::new(state)),
+            Arc::new(app),
             Arc::clone(&gate),
             names,
             tls,
@@ -136,7 +159,17 @@ impl<S: Service> ReadyServer<S> {
         options.local.set_nonblocking(true).map_err(ServeError::Listen)?;
         let local =
             tokio::net::UnixListener::from_std(options.local).map_err(ServeError::Listen)?;
-        Ok(Self { server: Arc::new(server), listeners, local, gate, idle })
+        Ok(Self { server: Arc::new(server), listeners, local, gate, idle, url })
+    }
+
+    /// Returns the address that people use for the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Makes a link that logs the owner of the tenant `local` in. `None` if that cannot be recorded.
+    pub fn login_link(&self) -> Option<Zeroizing<String>> {
+        self.server.login_link()
     }
 
     /// Serves until the server is stopped and its running requests have ended.
@@ -163,4 +196,16 @@ fn check_encrypted(address: SocketAddr, has_tls: bool) -> Result<(), ServeError>
     } else {
         Err(ServeError::TlsRequired(address))
     }
+}
+
+/// Returns the address that people use. Without a public name it is the random name of the installation.
+fn address(options: &ServeOptions, own_name: &str) -> Result<PublicAddress, ServeError> {
+    let first = options.listeners.first().map(TcpListener::local_addr);
+    let first = first.transpose().map_err(ServeError::Listen)?;
+    let (scheme, standard) = if options.tls.is_some() { ("https", 443) } else { ("http", 80) };
+    let port = first.map_or(standard, |address| address.port());
+    let name = options.hosts.first().map_or(own_name, String::as_str).to_ascii_lowercase();
+    let host = if port == standard { name } else { format!("{name}:{port}") };
+    let is_loopback = first.is_none_or(|address| address.ip().to_canonical().is_loopback());
+    Ok(PublicAddress { url: format!("{scheme}://{host}"), host, is_loopback })
 }

@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
     ("Network and secrets", &["network", "net", "secret", "approve", "api"]),
     ("Agents and code mode", &["agent", "code", "mcp", "skill"]),
-    ("Server", &["serve"]),
+    ("Server", &["serve", "login-link", "tenant"]),
     ("Record", &["ledger"]),
     ("Setup", &["init", "demo", "doctor", "template", "policy", "completions", "man"]),
 ];

@@ -1,7 +1,9 @@
 //! `belljar serve`: the server for people and programs, over HTTP.
 
+mod local;
 mod sockets;
 
+use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -14,9 +16,10 @@ use belljar_engine::skills::Skills;
 use belljar_gateway::tools::McpService;
 use belljar_gateway::{ReadyServer, ServeControl, ServeLimits, ServeOptions, TlsFiles, TokenFile};
 use belljar_model::serve::ServeConfig;
+use serde_json::{Value, json};
 
 use crate::cli::Cli;
-use crate::cli::serve::ServerArgs;
+use crate::cli::serve::{LoginLinkArgs, ServerArgs, TenantArgs, TenantCommand};
 use crate::commands::code::workspace;
 use crate::exit::Outcome;
 use crate::interrupt;
@@ -38,7 +41,6 @@ pub(crate) fn run(cli: &Cli, args: &ServerArgs) -> Outcome {
     let settings = config.serve();
     let mut lock = ServerLock::acquire(&scope)?;
     let listeners = listeners(args, settings)?;
-    let addresses = addresses(&listeners, settings)?;
     let tls = settings
         .certificate
         .clone()
@@ -51,7 +53,6 @@ pub(crate) fn run(cli: &Cli, args: &ServerArgs) -> Outcome {
         mcp_tokens: mcp_tokens(&scope)?.tokens,
         limits: ServeLimits::default(),
     };
-    lock.announce(&addresses.join(", "))?;
     let programs =
         Programs::open(&scope, scope::current_dir()?, workspace(None, None)?, usize::MAX);
     let programs = Arc::new(programs?);
@@ -61,10 +62,15 @@ pub(crate) fn run(cli: &Cli, args: &ServerArgs) -> Outcome {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the async runtime").kind(ErrorKind::Broken)?;
     let served = runtime.block_on(async {
-        let server = ReadyServer::new(scope.clone(), &service, options, &control);
+        let engine = scope::engine(cli.config.as_deref())?;
+        let server = ReadyServer::new(engine, scope.clone(), &service, options, &control);
         let server = server.kind(ErrorKind::Invalid)?;
-        for address in &addresses {
-            print::note(&format!("serving at {address}"));
+        lock.announce(server.url())?;
+        print::note(&format!("serving at {}", server.url()));
+        // A link in the log of a service would be a credential in a log.
+        match server.login_link().filter(|_| std::io::stderr().is_terminal()) {
+            Some(link) => print::note(&format!("log in with this link, once: {}", link.as_str())),
+            None => print::note("to log in, open the link that `belljar login-link` prints"),
         }
         server.run(control).await;
         service.close().await;
@@ -96,21 +102,30 @@ fn listeners(args: &ServerArgs, settings: &ServeConfig) -> Result<Vec<TcpListene
     Ok(vec![bound.map_err(|error| error.advise(advice))?])
 }
 
-/// Returns the addresses of the server as URLs.
-fn addresses(
-    listeners: &[TcpListener],
-    settings: &ServeConfig,
-) -> Result<Vec<String>, EngineError> {
-    let scheme = if settings.certificate.is_some() { "https" } else { "http" };
-    let url = |listener: &TcpListener| {
-        let address = listener.local_addr()?;
-        Ok(match &settings.host {
-            Some(host) => format!("{scheme}://{host}:{}", address.port()),
-            None => format!("{scheme}://{address}"),
-        })
+/// Prints a link that logs the owner of a tenant in.
+pub(crate) fn login_link(args: &LoginLinkArgs) -> Outcome {
+    let body = match &args.tenant {
+        Some(tenant) => json!({ "tenant": tenant }),
+        None => json!({}),
     };
-    let urls = listeners.iter().map(url).collect::<anyhow::Result<_>>();
-    urls.context("cannot read the address of the listening socket").kind(ErrorKind::Broken)
+    let created = local::post(&scope::open(None)?, "/local/login-links", &body)?;
+    let url = created.get("url").and_then(Value::as_str).unwrap_or_default();
+    print::out(&format!("{url}\n")).kind(ErrorKind::Broken)?;
+    Ok(0)
+}
+
+/// Creates a tenant.
+pub(crate) fn tenant(args: &TenantArgs) -> Outcome {
+    let TenantCommand::Create { name, owner } = &args.command;
+    let [issuer, subject] = owner.as_slice() else {
+        return Err(invalid("--owner needs an issuer and a subject"));
+    };
+    let body = json!({ "name": name, "issuer": issuer, "subject": subject });
+    local::post(&scope::open(None)?, "/local/tenants", &body)?;
+    print::note(&format!(
+        "tenant {name} was created; log its owner in with `belljar login-link {name}`"
+    ));
+    Ok(0)
 }
 
 /// Reads the tokens of MCP clients, or creates the file with a new one.

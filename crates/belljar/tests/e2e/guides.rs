@@ -157,11 +157,13 @@ fn serve_guide_commands_produce_the_documented_output() {
     let lab = lab();
     // The guide has the default port, which another server of this machine may use.
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (first, second) = (free().to_string(), free().to_string());
+    let (first, second) = (free(), free());
     let _stop = StopServer(lab.workspace().join("serve.pid"));
     lab.configure(&format!("[serve]\nlisten = \"{first}\"\n"));
     let guide = include_str!("../../../../docs/guide/serve.md");
-    let guide = guide.replace("127.0.0.1:7070", &first).replace("127.0.0.1:7071", &second);
+    let guide = guide.replace("7070", "PORT-A").replace("7071", "PORT-B");
+    let guide = guide.replace("PORT-A", &first.port().to_string());
+    let guide = guide.replace("PORT-B", &second.port().to_string());
     assert!(execute(&lab, &guide) >= 5);
 }
 

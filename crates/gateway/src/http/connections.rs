@@ -156,7 +156,7 @@ impl<H> ConnectionTable<H> {
 }
 
 /// Returns the network that one client usually owns: an IPv4 address, or the first 64 bits of IPv6.
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

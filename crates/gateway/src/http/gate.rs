@@ -4,11 +4,12 @@
 //! path, query, token, method, content type, length, time, syntax. A forwarded request contains no
 //! token and belongs to one session.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_model::caller::{Caller, ClientId};
+use belljar_model::caller::Caller;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -24,6 +25,7 @@ use super::response::{
 };
 use super::sessions::{SessionReservation, Sessions};
 use super::{HttpOptions, Limits};
+use crate::auth::api_token;
 use crate::auth::token::Tokens;
 use crate::error::ServeError;
 use crate::mcp::handler::Handler;
@@ -45,7 +47,11 @@ pub(crate) struct Gate<S: Service> {
     names: AllowedNames,
     limits: Limits,
     /// The endpoints of the tokens, one for each token in the same order.
-    endpoints: Vec<TokenEndpoint<S>>,
+    endpoints: Vec<Arc<TokenEndpoint<S>>>,
+    /// The endpoints of callers that the server authenticated itself.
+    callers: Mutex<HashMap<Caller, Arc<TokenEndpoint<S>>>>,
+    service: Arc<S>,
+    stop: CancellationToken,
 }
 
 /// The sessions and the protocol handler of one token.
@@ -67,25 +73,66 @@ impl<S: Service> Gate<S> {
         }
         let names = AllowedNames::new(&options.hosts, &options.origins)?;
         let clients = options.tokens.clients();
-        let endpoints = clients
-            .enumerate()
-            .map(|(number, client)| TokenEndpoint::new(service, options, (number, client), stop));
+        let endpoints = clients.enumerate().map(|(number, client)| {
+            let owner = Caller { client: Some(client), ..options.owner.clone() };
+            Arc::new(TokenEndpoint::new(service, owner, number, &options.limits, stop))
+        });
         let (tokens, limits) = (options.tokens.clone(), options.limits);
-        Ok(Self { tokens, names, limits, endpoints: endpoints.collect() })
+        let (service, stop) = (Arc::clone(service), stop.clone());
+        let (endpoints, callers) = (endpoints.collect(), Mutex::default());
+        Ok(Self { tokens, names, limits, endpoints, callers, service, stop })
     }
 
     /// Ends sessions that were idle for too long.
     pub(crate) async fn expire(&self) {
-        for endpoint in &self.endpoints {
+        for endpoint in self.all() {
             endpoint.sessions.expire(self.limits.idle).await;
         }
     }
 
     /// Ends all sessions.
     pub(crate) async fn close_all(&self) {
-        for endpoint in &self.endpoints {
+        for endpoint in self.all() {
             endpoint.sessions.close_all().await;
         }
+    }
+
+    fn all(&self) -> Vec<Arc<TokenEndpoint<S>>> {
+        let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.endpoints.iter().chain(callers.values()).map(Arc::clone).collect()
+    }
+
+    /// Returns the endpoint of an authenticated caller, which is created for its first request.
+    fn endpoint(&self, caller: Caller, number: usize) -> Arc<TokenEndpoint<S>> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let create = |caller: &Caller| {
+            let owner = caller.clone();
+            TokenEndpoint::new(&self.service, owner, number, &self.limits, &self.stop)
+        };
+        let entry = callers.entry(caller);
+        Arc::clone(entry.or_insert_with_key(|caller| Arc::new(create(caller))))
+    }
+
+    /// Handles one request of a caller that the server authenticated itself.
+    pub(crate) async fn handle_caller<B>(
+        &self,
+        request: Request<B>,
+        caller: Caller,
+        number: usize,
+        connection: &Connection,
+    ) -> Response<SessionBody>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let running = match check_target(&request).and_then(|()| begin(connection, number)) {
+            Ok(running) => running,
+            Err(refused) => return *refused,
+        };
+        let endpoint = self.endpoint(caller, number);
+        let answer = self.check_and_forward(request, &endpoint).await;
+        let answer = answer.unwrap_or_else(|refused| *refused);
+        answer.map(|body| body.with_request(running))
     }
 
     /// Handles one request. `local` is the local address of the connection.
@@ -132,11 +179,7 @@ impl<S: Service> Gate<S> {
     ) -> Result<(&TokenEndpoint<S>, RunningRequest), Refused> {
         check_target(request)?;
         let (token, endpoint) = self.check_token(request.headers())?;
-        let running = connection.begin(token).ok_or_else(|| {
-            let message = "too many requests of this token are running; wait until one ends";
-            refuse(StatusCode::TOO_MANY_REQUESTS, message)
-        })?;
-        Ok((endpoint, running))
+        Ok((endpoint, begin(connection, token)?))
     }
 
     async fn check_and_forward<B>(
@@ -192,7 +235,8 @@ impl<S: Service> Gate<S> {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
             _ => return Err(refused(TokenProblem::Missing)),
         };
-        let found = self.tokens.find(token).and_then(|at| Some((at, self.endpoints.get(at)?)));
+        let found = self.tokens.find(token);
+        let found = found.and_then(|at| Some((at, self.endpoints.get(at)?.as_ref())));
         found.ok_or_else(|| refused(TokenProblem::Invalid))
     }
 
@@ -221,15 +265,14 @@ impl<S: Service> Gate<S> {
 }
 
 impl<S: Service> TokenEndpoint<S> {
-    /// Creates the endpoint of one token, which has a number in the list of tokens and an identity.
+    /// Creates the endpoint of one client, which has a number and owns its sessions.
     fn new(
         service: &Arc<S>,
-        options: &HttpOptions,
-        (number, client): (usize, ClientId),
+        owner: Caller,
+        number: usize,
+        limits: &Limits,
         stop: &CancellationToken,
     ) -> Self {
-        let HttpOptions { owner, limits, .. } = options;
-        let owner = Caller { client: Some(client), ..owner.clone() };
         let limits_per_session = SessionLimits { calls: limits.calls, streams: limits.streams };
         let sessions = Arc::new(Sessions::new(
             Arc::clone(service),
@@ -340,6 +383,21 @@ impl<S: Service> TokenEndpoint<S> {
             refuse(StatusCode::TOO_MANY_REQUESTS, message)
         })
     }
+}
+
+/// Returns whether a request has a token of the API, which the token file does not contain.
+pub(crate) fn has_api_token(headers: &HeaderMap) -> bool {
+    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = shown.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
+    token.is_some_and(|token| token.starts_with(api_token::PREFIX))
+}
+
+/// Records that a request of a client runs.
+fn begin(connection: &Connection, number: usize) -> Result<RunningRequest, Refused> {
+    connection.begin(number).ok_or_else(|| {
+        let message = "too many requests of this token are running; wait until one ends";
+        refuse(StatusCode::TOO_MANY_REQUESTS, message)
+    })
 }
 
 fn check_target<B>(request: &Request<B>) -> Result<(), Refused> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
+use belljar_model::caller::TenantId;
 use http::header::ALLOW;
 use http::request::Parts;
 use http::{HeaderValue, Request};
@@ -20,13 +21,17 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
+use zeroize::Zeroizing;
 
 use super::ServeLimits;
+use super::access::{Act, Extent, extent};
 use super::app::App;
+use super::audit;
 use super::body::ResponseBody;
-use super::call::{MatchedRoute, RequestContext};
+use super::call::{MatchedRoute, RequestContext, Running, authenticated, blocking, client_number};
 use super::head::{self, Entrance};
 use super::headers;
+use super::peer;
 use super::problem::{Problem, ProblemKind};
 use super::stall::WriteLimit;
 use crate::http::connections::{Connection, Connections};
@@ -64,6 +69,12 @@ impl<S: Service> Server<S> {
         let router = super::routes::router(Arc::clone(&app));
         let open = Connections::new(limits.connections);
         Self { app, router, gate, names, tls, open, limits, stop }
+    }
+
+    /// Makes a login link for the owner of the tenant `local`.
+    pub(super) fn login_link(&self) -> Option<Zeroizing<String>> {
+        let link = super::routes::login::make_link(&self.app, TenantId::local(), "start");
+        link.ok().map(|(url, _)| url)
     }
 
     /// Reads the certificate again. If that fails, the server keeps the old one.
@@ -105,7 +116,8 @@ impl<S: Service> Server<S> {
                         () = self.stop.cancelled() => break,
                     };
                     while connections.try_join_next().is_some() {}
-                    connections.spawn(Arc::clone(&self).network_connection(stream, connection));
+                    let serving = Arc::clone(&self).network_connection(stream, peer, connection);
+                    connections.spawn(serving);
                 }
                 // Usually too many open files.
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
@@ -140,7 +152,7 @@ impl<S: Service> Server<S> {
                     while connections.try_join_next().is_some() {}
                     let server = Arc::clone(&self);
                     connections.spawn(async move {
-                        server.serve(stream, Entrance::LocalSocket, connection).await;
+                        server.serve(stream, Entrance::LocalSocket, None, connection).await;
                     });
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
@@ -150,12 +162,23 @@ impl<S: Service> Server<S> {
         drain(connections, self.limits.drain).await;
     }
 
-    async fn network_connection(self: Arc<Self>, stream: TcpStream, connection: Connection) {
-        let Ok(local) = stream.local_addr().as_ref().map(SocketAddr::ip) else { return };
+    async fn network_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        connection: Connection,
+    ) {
+        let Ok(local) = stream.local_addr() else { return };
         // Responses are written completely, so delaying packets has no benefit.
         stream.set_nodelay(true).ok();
+        let is_own_user = peer::is_own_user(peer, local).await;
+        if !is_own_user {
+            tracing::warn!("a connection of another user of this machine is refused");
+            self.app.metrics.refused_connections.inc();
+        }
+        let entrance = |tls| Entrance::Network { local: local.ip(), tls, is_own_user };
         match &self.tls {
-            None => self.serve(stream, Entrance::Network { local, tls: false }, connection).await,
+            None => self.serve(stream, entrance(false), Some(peer.ip()), connection).await,
             Some(tls) => {
                 let handshake = tls.acceptor().accept(stream);
                 let timeout = tokio::time::timeout(self.limits.head, handshake);
@@ -164,7 +187,7 @@ impl<S: Service> Server<S> {
                     () = connection.evicted.cancelled() => return,
                 };
                 if let Ok(Ok(stream)) = encrypted {
-                    self.serve(stream, Entrance::Network { local, tls: true }, connection).await;
+                    self.serve(stream, entrance(true), Some(peer.ip()), connection).await;
                 }
             }
         }
@@ -174,14 +197,16 @@ impl<S: Service> Server<S> {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
         entrance: Entrance,
+        peer: Option<IpAddr>,
         connection: Connection,
     ) {
         self.app.metrics.connections.inc();
+        let connection = Arc::new(connection);
         let stream = WriteLimit::new(stream, self.limits.write);
         let evicted = connection.evicted.clone();
         let client = &connection;
         let handle = service_fn(move |request: Request<Incoming>| async move {
-            Ok::<_, std::convert::Infallible>(self.handle(request, entrance, client).await)
+            Ok::<_, std::convert::Infallible>(self.handle(request, entrance, peer, client).await)
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
@@ -205,17 +230,24 @@ impl<S: Service> Server<S> {
         &self,
         request: Request<Incoming>,
         entrance: Entrance,
-        connection: &Connection,
+        peer: Option<IpAddr>,
+        connection: &Arc<Connection>,
     ) -> http::Response<ResponseBody> {
         let start = Instant::now();
         let (parts, body) = request.into_parts();
         let method = parts.method.clone();
         let id = request_id();
         let response = match head::check(&parts, &self.names, entrance) {
-            Err(problem) => problem.into_response(),
+            Err(problem) => {
+                if problem.kind == ProblemKind::TOKEN_IN_URL {
+                    self.revoke_leaked(parts.uri.query().unwrap_or_default(), peer).await;
+                }
+                problem.into_response()
+            }
             Ok(length) => {
-                let context = RequestContext { entrance, length };
-                self.dispatch(parts, Body::new(body), context, connection).await
+                let connection = Arc::clone(connection);
+                let context = RequestContext { entrance, peer, length, connection };
+                self.dispatch(parts, Body::new(body), context).await
             }
         };
         let mut response = with_request_id(response, &id);
@@ -227,27 +259,62 @@ impl<S: Service> Server<S> {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let status = status.as_u16();
         tracing::info!(request = %id, method = %short(&method), route, status, millis, "request handled");
-        response.map(|body| ResponseBody::new(body, None))
+        let running = response.extensions_mut().remove::<Running>();
+        response.map(|body| ResponseBody::new(body, running))
+    }
+
+    /// Revokes tokens that were part of an address, because logs and histories contain them now.
+    async fn revoke_leaked(&self, query: &str, peer: Option<IpAddr>) {
+        let shown: Vec<String> = head::credentials(query).map(str::to_owned).collect();
+        let (app, from) =
+            (Arc::clone(&self.app), peer.map(|it| it.to_string()).unwrap_or_default());
+        let revoke =
+            move || shown.iter().try_for_each(|text| audit::revoke_leaked(&app, text, &from));
+        if blocking(&self.app, revoke).await.is_err() {
+            tracing::error!("a token that was part of an address cannot be revoked");
+        }
     }
 
     /// Sends a request to MCP or to its route.
-    async fn dispatch(
-        &self,
-        mut parts: Parts,
-        body: Body,
-        context: RequestContext,
-        connection: &Connection,
-    ) -> Response {
+    async fn dispatch(&self, mut parts: Parts, body: Body, context: RequestContext) -> Response {
         if parts.uri.path() == gate::PATH {
-            let request = Request::from_parts(parts, body);
-            let response = self.gate.handle_named(request, connection).await.map(Body::new);
-            return mcp_response(response);
+            let response = match self.mcp(parts, body, &context).await {
+                Ok(response) => mcp_response(response),
+                Err(problem) => problem.into_response(),
+            };
+            return with_route(response, gate::PATH);
         }
         parts.extensions.insert(context);
         match self.router.clone().call(Request::from_parts(parts, body)).await {
             Ok(response) => response,
             Err(never) => match never {},
         }
+    }
+
+    /// Sends a request to MCP, for the holder of a token of the API or of a token of the token file.
+    async fn mcp(
+        &self,
+        parts: Parts,
+        body: Body,
+        context: &RequestContext,
+    ) -> Result<Response, Problem> {
+        if !gate::has_api_token(&parts.headers) {
+            let request = Request::from_parts(parts, body);
+            let response = self.gate.handle_named(request, &context.connection).await;
+            return Ok(response.map(Body::new));
+        }
+        let (parts, identity) = authenticated(&self.app, parts, context).await?;
+        self.app.check_rate(&identity, &parts.method)?;
+        let may_use = extent(Act::UseMcp, identity.role, &identity.grant) > Extent::Nothing;
+        if !may_use || !identity.tenant().is_local() {
+            let detail = "the token needs the scope `mcp`, and MCP serves the tenant `local` only";
+            return Err(Problem::new(ProblemKind::FORBIDDEN, detail));
+        }
+        let number = client_number(&identity);
+        let request = Request::from_parts(parts, body);
+        let caller = identity.caller;
+        let response = self.gate.handle_caller(request, caller, number, &context.connection).await;
+        Ok(response.map(Body::new))
     }
 }
 
@@ -279,7 +346,11 @@ fn mcp_response(mut response: Response) -> Response {
         }
         response = refused;
     }
-    response.extensions_mut().insert(MatchedRoute(gate::PATH));
+    response
+}
+
+fn with_route(mut response: Response, route: &'static str) -> Response {
+    response.extensions_mut().insert(MatchedRoute(route));
     response
 }
 
@@ -289,6 +360,9 @@ fn with_request_id(mut response: Response, id: &str) -> Response {
         let mut complete = problem.respond(id);
         if let Some(route) = response.extensions().get::<MatchedRoute>() {
             complete.extensions_mut().insert(*route);
+        }
+        if let Some(running) = response.extensions_mut().remove::<Running>() {
+            complete.extensions_mut().insert(running);
         }
         if let Some(methods) = response.headers().get(ALLOW) {
             complete.headers_mut().insert(ALLOW, methods.clone());

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
 
+use super::call::Running;
 use super::problem::{Problem, ProblemKind};
-use crate::http::connections::RunningRequest;
 
 /// The time that every body has, however short it is.
 const BASE_TIME: Duration = Duration::from_secs(10);
@@ -41,11 +41,11 @@ pub(super) async fn read(body: Body, length: u64, max: usize) -> Result<Bytes, P
 pub(super) struct ResponseBody {
     body: Body,
     #[expect(dead_code, reason = "held until drop, which marks the connection as idle")]
-    running: Option<RunningRequest>,
+    running: Option<Running>,
 }
 
 impl ResponseBody {
-    pub(super) const fn new(body: Body, running: Option<RunningRequest>) -> Self {
+    pub(super) const fn new(body: Body, running: Option<Running>) -> Self {
         Self { body, running }
     }
 }

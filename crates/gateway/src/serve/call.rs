@@ -1,53 +1,222 @@
 //! One request of the API, after its head was checked and its route was found.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{FromRequestParts as _, RawPathParams, Request};
 use axum::response::{IntoResponse as _, Response};
-use http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use super::access::{Extent, extent};
 use super::app::App;
+use super::audit::{self, Change};
 use super::body;
 use super::head::Entrance;
+use super::identity::{self, Authenticated, Identity};
+use super::json;
 use super::problem::{Problem, ProblemKind};
-use super::routes::Operation;
+use super::routes::{Access, Operation};
+use crate::http::connections::{Connection, RunningRequest, network};
 
 /// What the server knows about a request before it is routed.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestContext {
     pub(crate) entrance: Entrance,
+    /// The address of the client; `None` on the local socket.
+    pub(crate) peer: Option<IpAddr>,
     /// The length of the body that the head declares.
     pub(crate) length: u64,
+    pub(crate) connection: Arc<Connection>,
 }
 
 /// The pattern of the route that handled a request, for the log and the metrics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MatchedRoute(pub(crate) &'static str);
 
+/// Keeps the connection of an authenticated request busy until its response is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    #[expect(dead_code, reason = "held until drop, which marks the connection as idle")]
+    request: Arc<RunningRequest>,
+}
+
 /// One request of the API.
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
+    context: RequestContext,
+    identity: Option<Identity>,
+    parts: Parts,
+    params: Vec<(String, String)>,
+    body: Bytes,
 }
 
 impl Call {
-    /// Checks that the operation is allowed, and reads the body.
+    /// Checks that the sender may use the operation, and reads the body.
     pub(super) async fn new(
         app: Arc<App>,
         operation: &Operation,
         request: Request,
-    ) -> Result<Self, Problem> {
-        let (parts, body) = request.into_parts();
+    ) -> Result<(Self, Option<Running>), Problem> {
+        let (mut parts, body) = request.into_parts();
         let context = parts.extensions.get::<RequestContext>().cloned();
         let context = context
             .ok_or_else(|| Problem::new(ProblemKind::INTERNAL, "the request has no context"))?;
-        operation.access.check(&context)?;
-        body::read(body, context.length, operation.max_body).await?;
-        Ok(Self { app })
+        let params = RawPathParams::from_request_parts(&mut parts, &()).await;
+        let params = params.map_err(|_| {
+            Problem::new(ProblemKind::BAD_REQUEST, "a part of the path is not UTF-8")
+        })?;
+        let params =
+            params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let (parts, identity) = match operation.access {
+            Access::Anyone => (parts, None),
+            Access::LocalSocket | Access::Authenticated | Access::For(_) => {
+                let (parts, identity) = authenticated(&app, parts, &context).await?;
+                check_access(&app, operation, &parts, &context, &identity).await?;
+                (parts, Some(identity))
+            }
+        };
+        let running = match &identity {
+            None => None,
+            Some(identity) => Some(running(&context, identity)?),
+        };
+        let body = body::read(body, context.length, operation.max_body).await?;
+        Ok((Self { app, context, identity, parts, params, body }, running))
     }
+
+    /// Returns the sender. Routes for everyone have none.
+    pub(crate) fn who(&self) -> Result<&Identity, Problem> {
+        self.identity.as_ref().ok_or_else(unauthenticated)
+    }
+
+    /// Returns a part of the path by its name.
+    pub(crate) fn param(&self, name: &str) -> Result<&str, Problem> {
+        let found = self.params.iter().find(|(known, _)| known == name);
+        let missing = || Problem::new(ProblemKind::INTERNAL, "the route has no such part");
+        found.map(|(_, value)| value.as_str()).ok_or_else(missing)
+    }
+
+    /// Returns the value of a header that is valid text.
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<String> {
+        self.parts.headers.get(name)?.to_str().ok().map(str::to_owned)
+    }
+
+    /// Parses the body as JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        json::parse(&self.body)
+    }
+
+    /// Returns the source of the request for the ledger.
+    pub(crate) fn from(&self) -> String {
+        source(&self.context)
+    }
+
+    /// Returns the record of an act of the sender that is about to happen.
+    pub(crate) fn change(&self, act: &'static str, subject: &str) -> Result<Change, Problem> {
+        let who = self.who()?;
+        Ok(Change::new(act, subject, &who.caller.principal, who.tenant(), &self.from()))
+    }
+
+    /// Counts a failed login, and returns its problem or that of too many failed logins.
+    pub(crate) fn failed_login(&self, problem: impl FnOnce() -> Problem) -> Problem {
+        failed_login(&self.app, &self.context, problem)
+    }
+}
+
+fn source(context: &RequestContext) -> String {
+    context.peer.map_or_else(|| "local-socket".to_owned(), |peer| peer.to_string())
+}
+
+fn failed_login(app: &App, context: &RequestContext, problem: impl FnOnce() -> Problem) -> Problem {
+    let counted = context.peer.map_or(Ok(()), |peer| app.count_failed_login(network(peer)));
+    counted.map_or_else(|too_many| too_many, |()| problem())
+}
+
+fn unauthenticated() -> Problem {
+    let detail = "send a token: `Authorization: Bearer TOKEN`, or log in with `belljar login-link`";
+    Problem::new(ProblemKind::UNAUTHENTICATED, detail)
+}
+
+/// Finds the sender of a request.
+pub(super) async fn authenticated(
+    app: &Arc<App>,
+    parts: Parts,
+    context: &RequestContext,
+) -> Result<(Parts, Identity), Problem> {
+    let (shared, entrance) = (Arc::clone(app), context.entrance);
+    let (parts, found) = blocking(app, move || {
+        let found = identity::authenticate(&shared, &parts, entrance)?;
+        Ok((parts, found))
+    })
+    .await?;
+    match found {
+        Authenticated::Yes(identity) => Ok((parts, *identity)),
+        Authenticated::No => Err(unauthenticated()),
+        Authenticated::Invalid => Err(failed_login(app, context, || {
+            let detail = "the credential is unknown, has expired or was revoked";
+            Problem::new(ProblemKind::UNAUTHENTICATED, detail)
+        })),
+    }
+}
+
+/// Checks rate, forgery and rights. A denial is recorded.
+async fn check_access(
+    app: &Arc<App>,
+    operation: &Operation,
+    parts: &Parts,
+    context: &RequestContext,
+    identity: &Identity,
+) -> Result<(), Problem> {
+    app.check_rate(identity, &parts.method)?;
+    let checked = identity::check_forgery(parts, identity)
+        .and_then(|()| check_rights(operation.access, context.entrance, identity));
+    let Err(problem) = checked else { return Ok(()) };
+    let (shared, identity) = (Arc::clone(app), identity.clone());
+    let (method, route, from) = (parts.method.clone(), operation.path, source(context));
+    let reason = problem.kind.name;
+    blocking(app, move || {
+        audit::record_denial(&shared, &identity, (&method, route), reason, &from)
+    })
+    .await?;
+    Err(problem)
+}
+
+fn check_rights(access: Access, entrance: Entrance, identity: &Identity) -> Result<(), Problem> {
+    let detail = match access {
+        Access::Anyone | Access::Authenticated => return Ok(()),
+        Access::LocalSocket if entrance == Entrance::LocalSocket => return Ok(()),
+        Access::LocalSocket => "this route is available on the local socket only",
+        Access::For(act) if extent(act, identity.role, &identity.grant) > Extent::Nothing => {
+            return Ok(());
+        }
+        Access::For(_) => "your role or the scopes of your token do not allow this",
+    };
+    Err(Problem::new(ProblemKind::FORBIDDEN, detail))
+}
+
+/// Marks the connection of a request as authenticated and busy.
+fn running(context: &RequestContext, identity: &Identity) -> Result<Running, Problem> {
+    let begun = context.connection.begin(client_number(identity));
+    let too_many = || {
+        let detail = "too many of your requests are running; wait until one ends";
+        Problem::new(ProblemKind::TOO_MANY, detail).retry_after(1)
+    };
+    Ok(Running { request: Arc::new(begun.ok_or_else(too_many)?) })
+}
+
+/// Returns a number for the sender, for the table of connections.
+pub(super) fn client_number(identity: &Identity) -> usize {
+    let mut hasher = DefaultHasher::new();
+    (&identity.caller.tenant, &identity.caller.principal).hash(&mut hasher);
+    // The numbers of the tokens of the MCP token file are small.
+    usize::try_from(hasher.finish() >> 1).unwrap_or(usize::MAX) | (1 << (usize::BITS - 1))
 }
 
 /// Returns a response with a JSON body.
@@ -60,6 +229,11 @@ pub(crate) fn json_response(
     let mut response = (status, Body::from(text)).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+/// Returns a response without a body, with the status 204.
+pub(crate) fn empty_response() -> Response {
+    StatusCode::NO_CONTENT.into_response()
 }
 
 /// Calls a blocking function of the engine on another thread.

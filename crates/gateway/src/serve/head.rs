@@ -30,8 +30,9 @@ const SINGLE: [HeaderName; 7] =
 /// The side of the connection on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entrance {
-    /// A TCP connection to this local address, with or without TLS.
-    Network { local: IpAddr, tls: bool },
+    /// A TCP connection to this local address, with or without TLS. On the loopback interface, the client
+    /// can be a process of another user.
+    Network { local: IpAddr, tls: bool, is_own_user: bool },
     /// The local socket, which only the user of the server can use.
     LocalSocket,
 }
@@ -42,6 +43,11 @@ pub(crate) fn check(
     names: &AllowedNames,
     entrance: Entrance,
 ) -> Result<u64, Problem> {
+    if matches!(entrance, Entrance::Network { is_own_user: false, .. }) {
+        let detail =
+            "other users of this machine cannot use this server over the loopback interface";
+        return Err(Problem::new(ProblemKind::FORBIDDEN, detail).closing());
+    }
     check_framing(parts)?;
     let host = check_host(parts, names, entrance)?;
     check_path(parts.uri.path())?;
@@ -156,7 +162,7 @@ fn check_query(query: &str) -> Result<(), Problem> {
 }
 
 /// Returns the values of query parameters that have the name of a credential.
-fn credentials(query: &str) -> impl Iterator<Item = &str> {
+pub(super) fn credentials(query: &str) -> impl Iterator<Item = &str> {
     query.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = decoded(name).unwrap_or_default().to_ascii_lowercase();

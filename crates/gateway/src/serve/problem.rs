@@ -36,6 +36,7 @@ kinds! {
     TOKEN_IN_URL "token-in-url" BAD_REQUEST "The address contains a credential"
     FOREIGN_ORIGIN "foreign-origin" FORBIDDEN "Pages of other origins cannot use this server"
     FORBIDDEN "forbidden" FORBIDDEN "The request is not permitted"
+    FORGED "forged-request" FORBIDDEN "A page of this server must send the request"
     NOT_FOUND "not-found" NOT_FOUND "The object does not exist"
     METHOD "method-not-allowed" METHOD_NOT_ALLOWED "The path does not have this method"
     EXISTS "exists" CONFLICT "The object already exists"
@@ -43,6 +44,9 @@ kinds! {
     BUSY "busy" CONFLICT "Another operation uses the object"
     CONFLICT "conflict" CONFLICT "The object has changed"
     VERSION "version" CONFLICT "The object belongs to another version of Belljar"
+    GONE "gone" GONE "The object is no longer valid"
+    STALE "stale" PRECONDITION_FAILED "The object has another version"
+    NO_VERSION "version-required" PRECONDITION_REQUIRED "A change needs the version of the object"
     LENGTH "length-required" LENGTH_REQUIRED "A body needs a Content-Length"
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
     HEAD "head-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"
@@ -93,6 +97,8 @@ pub(crate) struct Problem {
     detail: String,
     /// Seconds after which the client can try again.
     retry_after: Option<u64>,
+    /// The JSON pointer of the invalid field.
+    field: Option<String>,
     /// Whether the server closes the connection, because its next bytes cannot be trusted.
     close: bool,
 }
@@ -104,6 +110,8 @@ struct ProblemBody<'a> {
     title: &'a str,
     status: u16,
     detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
@@ -115,7 +123,17 @@ const NO_REQUEST: &str = "";
 impl Problem {
     pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { kind, detail, retry_after: None, close: false }
+        Self { kind, detail, field: None, retry_after: None, close: false }
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(ProblemKind::INVALID, detail)
+    }
+
+    #[must_use]
+    pub(crate) fn field(mut self, pointer: impl Into<String>) -> Self {
+        self.field = Some(pointer.into());
+        self
     }
 
     #[must_use]
@@ -137,6 +155,7 @@ impl Problem {
             title: self.kind.title,
             status: self.kind.status.as_u16(),
             detail: &self.detail,
+            field: self.field.as_deref(),
             request_id,
             retry_after: self.retry_after,
         };

@@ -1,6 +1,8 @@
 //! The routes of the API. Each route is declared once, with its method, its path, its access and its handler.
 
+mod account;
 mod health;
+pub(super) mod login;
 
 use std::sync::Arc;
 
@@ -11,10 +13,13 @@ use axum::routing::{MethodFilter, on};
 use http::Method;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::access::Act;
 use super::app::App;
-use super::call::{Call, MatchedRoute, RequestContext};
-use super::head::Entrance;
+use super::call::{Call, MatchedRoute};
 use super::problem::{Problem, ProblemKind};
+
+/// The maximum length of a body, unless the route has another limit.
+const MAX_BODY: usize = 1024 * 1024;
 
 /// The clients that may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,18 +28,10 @@ pub(crate) enum Access {
     Anyone,
     /// Clients on the local socket, which are processes of the user that runs the server.
     LocalSocket,
-}
-
-impl Access {
-    pub(super) fn check(self, context: &RequestContext) -> Result<(), Problem> {
-        match (self, context.entrance) {
-            (Self::Anyone, _) | (Self::LocalSocket, Entrance::LocalSocket) => Ok(()),
-            (Self::LocalSocket, Entrance::Network { .. }) => {
-                let detail = "this route is available on the local socket only";
-                Err(Problem::new(ProblemKind::FORBIDDEN, detail))
-            }
-        }
-    }
+    /// Every client with a valid credential.
+    Authenticated,
+    /// Clients whose role and scopes allow this act.
+    For(Act),
 }
 
 /// The declaration of a route.
@@ -51,13 +48,24 @@ impl Operation {
     const fn get(path: &'static str, access: Access) -> Self {
         Self { method: Method::GET, path, access, max_body: 0 }
     }
+
+    const fn post(path: &'static str, access: Access) -> Self {
+        Self { method: Method::POST, path, access, max_body: MAX_BODY }
+    }
+
+    const fn delete(path: &'static str, access: Access) -> Self {
+        Self { method: Method::DELETE, path, access, max_body: 0 }
+    }
 }
 
-/// All routes of the server.
+/// Returns the router of the server.
 pub(super) fn router(app: Arc<App>) -> Router {
-    let routes = Routes(Router::new());
-    let Routes(router) = health::add(routes);
-    with_problems(router).with_state(app)
+    with_problems(all().router).with_state(app)
+}
+
+/// Returns all routes of the server.
+fn all() -> Routes {
+    login::add(account::add(health::add(Routes::default())))
 }
 
 /// Answers with a problem where axum has other responses: unknown paths, wrong methods and panics.
@@ -74,11 +82,15 @@ fn with_problems<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<
 }
 
 /// Routes under construction.
-struct Routes(Router<Arc<App>>);
+#[derive(Default)]
+struct Routes {
+    router: Router<Arc<App>>,
+    operations: Vec<Arc<Operation>>,
+}
 
 impl Routes {
     /// Adds a route. The handler is called only for clients with access.
-    fn add<H, F>(self, operation: Operation, handler: H) -> Self
+    fn add<H, F>(mut self, operation: Operation, handler: H) -> Self
     where
         H: Fn(Call) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response, Problem>> + Send + 'static,
@@ -87,16 +99,21 @@ impl Routes {
         // All methods of the declarations are known to axum; a test calls each route.
         let Ok(filter) = MethodFilter::try_from(operation.method.clone()) else { return self };
         let operation = Arc::new(operation);
+        self.operations.push(Arc::clone(&operation));
         let handle = move |State(app): State<Arc<App>>, request: Request| async move {
-            let answered = match Call::new(app, &operation, request).await {
-                Ok(call) => handler(call).await,
-                Err(problem) => Err(problem),
+            let (answered, running) = match Call::new(app, &operation, request).await {
+                Ok((call, running)) => (handler(call).await, running),
+                Err(problem) => (Err(problem), None),
             };
             let mut response = answered.into_response();
+            if let Some(running) = running {
+                response.extensions_mut().insert(running);
+            }
             response.extensions_mut().insert(MatchedRoute(operation.path));
             response
         };
-        Self(self.0.route(path, on(filter, handle)))
+        self.router = self.router.route(path, on(filter, handle));
+        self
     }
 }
 
@@ -107,6 +124,23 @@ mod tests {
     use tower_service::Service as _;
 
     use super::*;
+
+    fn with_access(is_wanted: impl Fn(Access) -> bool) -> Vec<String> {
+        let operations = all().operations;
+        let wanted = operations.iter().filter(|operation| is_wanted(operation.access));
+        wanted.map(|operation| format!("{} {}", operation.method, operation.path)).collect()
+    }
+
+    #[test]
+    fn only_listed_routes_are_open_to_everyone_or_only_to_the_local_socket() {
+        let open =
+            ["GET /healthz", "GET /readyz", "GET /login", "GET /login.js", "POST /auth/link"];
+        assert_eq!(with_access(|access| access == Access::Anyone), open);
+        let local = ["POST /local/login-links", "POST /local/tenants"];
+        assert_eq!(with_access(|access| access == Access::LocalSocket), local);
+        assert_eq!(with_access(|access| access == Access::Authenticated), ["GET /v1/me"]);
+        assert!(with_access(|access| matches!(access, Access::For(_))).len() >= 7);
+    }
 
     #[tokio::test]
     async fn panic_of_a_handler_is_answered_with_a_problem() {

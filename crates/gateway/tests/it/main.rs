@@ -11,6 +11,8 @@ mod gateway;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod serve_attacks;

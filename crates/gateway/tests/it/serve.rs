@@ -62,15 +62,15 @@ async fn unknown_path_and_wrong_method_are_answered_with_a_problem() {
 }
 
 #[tokio::test]
-async fn metrics_are_served_on_the_local_socket_only() {
+async fn metrics_are_served_on_the_local_socket_and_need_a_credential_elsewhere() {
     let server = TestGateway::start().await;
     server.get("/healthz").await;
-    problem(&server.get("/metrics").await, 403, "forbidden");
+    problem(&server.get("/metrics").await, 401, "unauthenticated");
     let response = server.local(&["GET /metrics HTTP/1.1", "Host: localhost"]).await;
     assert_eq!(response.status, 200, "{response:?}");
     for line in [
         r#"belljar_http_requests_total{route="/healthz",method="GET",status="200"} 1"#,
-        r#"belljar_http_requests_total{route="/metrics",method="GET",status="403"} 1"#,
+        r#"belljar_http_requests_total{route="/metrics",method="GET",status="401"} 1"#,
     ] {
         assert!(response.body.lines().any(|it| it == line), "{line}: {}", response.body);
     }
@@ -227,7 +227,7 @@ async fn certificate_is_replaced_on_reload_and_a_broken_one_is_ignored() {
 /// Tries to create a server with a changed configuration.
 fn refused(change: impl FnOnce(&mut ServeOptions)) -> ServeError {
     let home = tempfile::tempdir().unwrap();
-    let state = open(home.path());
+    let (engine, state) = open(home.path());
     let lock = belljar_engine::server::ServerLock::acquire(&state).unwrap();
     let mut options = ServeOptions {
         listeners: vec![std::net::TcpListener::bind("127.0.0.1:0").unwrap()],
@@ -239,7 +239,7 @@ fn refused(change: impl FnOnce(&mut ServeOptions)) -> ServeError {
     };
     change(&mut options);
     let (demo, _events) = DemoService::new();
-    ReadyServer::new(state, &demo, options, &ServeControl::default()).unwrap_err()
+    ReadyServer::new(engine, state, &demo, options, &ServeControl::default()).unwrap_err()
 }
 
 #[tokio::test]

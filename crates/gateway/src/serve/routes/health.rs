@@ -7,6 +7,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::{Access, Operation, Routes};
+use crate::serve::access::Act;
 use crate::serve::call::{Call, json_response};
 use crate::serve::metrics;
 use crate::serve::problem::Problem;
@@ -23,7 +24,7 @@ pub(super) fn add(routes: Routes) -> Routes {
     routes
         .add(Operation::get("/healthz", Access::Anyone), healthz)
         .add(Operation::get("/readyz", Access::Anyone), readyz)
-        .add(Operation::get("/metrics", Access::LocalSocket), metrics)
+        .add(Operation::get("/metrics", Access::For(Act::ReadMetrics)), metrics)
 }
 
 /// The server accepts requests.

@@ -1,0 +1,276 @@
+//! Who may do what: one table of acts, roles and scopes. Routes and tests are made from it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The role of a person in a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Role {
+    Owner,
+    Admin,
+    Operator,
+    Member,
+    Auditor,
+}
+
+impl Role {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Owner, Self::Admin, Self::Operator, Self::Member, Self::Auditor];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+            Self::Member => "member",
+            Self::Auditor => "auditor",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Self::ALL.into_iter().find(|role| role.name() == text).ok_or(UnknownName)
+    }
+}
+
+/// A text is not the name of a role or of a scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown name")]
+pub(crate) struct UnknownName;
+
+/// A scope of a token: a part of the rights of its maker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Scope {
+    BoxesRead,
+    BoxesWrite,
+    RunsRead,
+    RunsWrite,
+    ChangesApply,
+    LedgerRead,
+    UsageRead,
+    MetricsRead,
+    SecretsWrite,
+    Mcp,
+}
+
+impl Scope {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::BoxesRead,
+        Self::BoxesWrite,
+        Self::RunsRead,
+        Self::RunsWrite,
+        Self::ChangesApply,
+        Self::LedgerRead,
+        Self::UsageRead,
+        Self::MetricsRead,
+        Self::SecretsWrite,
+        Self::Mcp,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::BoxesRead => "boxes:read",
+            Self::BoxesWrite => "boxes:write",
+            Self::RunsRead => "runs:read",
+            Self::RunsWrite => "runs:write",
+            Self::ChangesApply => "changes:apply",
+            Self::LedgerRead => "ledger:read",
+            Self::UsageRead => "usage:read",
+            Self::MetricsRead => "metrics:read",
+            Self::SecretsWrite => "secrets:write",
+            Self::Mcp => "mcp",
+        }
+    }
+
+    /// Returns the act that a token with this scope may do.
+    pub(crate) const fn act(self) -> Act {
+        match self {
+            Self::BoxesRead => Act::SeeBoxes,
+            Self::BoxesWrite => Act::UseBoxes,
+            Self::RunsRead => Act::SeeRuns,
+            Self::RunsWrite => Act::UseRuns,
+            Self::ChangesApply => Act::ApplyChanges,
+            Self::LedgerRead => Act::ReadLedger,
+            Self::UsageRead => Act::SeeUsage,
+            Self::MetricsRead => Act::ReadMetrics,
+            Self::SecretsWrite => Act::WriteSecrets,
+            Self::Mcp => Act::UseMcp,
+        }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Self::ALL.into_iter().find(|scope| scope.name() == text).ok_or(UnknownName)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An act that needs a right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Act {
+    SeeBoxes,
+    SeeRuns,
+    SeeUsage,
+    UseBoxes,
+    UseRuns,
+    UseMcp,
+    ApplyChanges,
+    /// Answer approvals, and settle tasks that need a person.
+    Answer,
+    ReadLedger,
+    ReadMetrics,
+    WriteSecrets,
+    /// See the own account, and manage own tokens and sessions.
+    OwnAccount,
+    /// Manage the tokens and sessions of others.
+    ManageAccounts,
+}
+
+/// The objects of a tenant that an act may concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Extent {
+    Nothing,
+    /// The objects that the principal made.
+    Own,
+    All,
+}
+
+/// The rights to one act.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) act: Act,
+    /// The extent for each role, in the order of [`Role::ALL`].
+    roles: [Extent; 5],
+    /// Whether tokens of services can have the right, by scope.
+    service: bool,
+    /// The extent for tokens of agents, by scope.
+    agent: Extent,
+}
+
+use Extent::{All, Nothing, Own};
+
+/// The rights of all principals. The columns are owner, admin, operator, member, auditor; service; agent.
+pub(crate) const TABLE: [Row; 13] = [
+    row(Act::SeeBoxes, [All, All, All, Own, All], true, Own),
+    row(Act::SeeRuns, [All, All, All, Own, All], true, Own),
+    row(Act::SeeUsage, [All, All, All, Own, All], true, Nothing),
+    row(Act::UseBoxes, [All, All, All, Own, Nothing], true, Nothing),
+    row(Act::UseRuns, [All, All, All, Own, Nothing], true, Nothing),
+    row(Act::UseMcp, [All, All, All, Own, Nothing], true, Own),
+    row(Act::ApplyChanges, [All, All, All, Own, Nothing], true, Nothing),
+    row(Act::Answer, [All, All, All, Own, Nothing], false, Nothing),
+    row(Act::ReadLedger, [All, All, All, Own, All], true, Nothing),
+    row(Act::ReadMetrics, [All, All, All, Nothing, All], true, Nothing),
+    row(Act::WriteSecrets, [All, All, Nothing, Nothing, Nothing], true, Nothing),
+    row(Act::OwnAccount, [Own, Own, Own, Own, Own], false, Nothing),
+    row(Act::ManageAccounts, [All, All, Nothing, Nothing, Nothing], false, Nothing),
+];
+
+const fn row(act: Act, roles: [Extent; 5], service: bool, agent: Extent) -> Row {
+    Row { act, roles, service, agent }
+}
+
+/// The kind of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum TokenKind {
+    Service,
+    Agent,
+}
+
+impl TokenKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Service, Self::Agent];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// The credential that a request was authenticated with, as far as it limits rights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// A person with a session, or on the local socket.
+    Person,
+    /// A token, which has at most the rights of its maker.
+    Token(TokenKind, Vec<Scope>),
+}
+
+/// Returns the objects that an act may concern. `role` is that of the person, or of the maker of the token.
+pub(crate) fn extent(act: Act, role: Role, grant: &Grant) -> Extent {
+    let Some(row) = TABLE.iter().find(|row| row.act == act) else { return Nothing };
+    let position = Role::ALL.iter().position(|known| *known == role);
+    let of_role = position.and_then(|at| row.roles.get(at)).copied().unwrap_or(Nothing);
+    match grant {
+        Grant::Person => of_role,
+        Grant::Token(kind, scopes) => {
+            let has_scope = scopes.iter().any(|scope| scope.act() == act);
+            let of_kind = match kind {
+                TokenKind::Service if row.service => All,
+                TokenKind::Service => Nothing,
+                TokenKind::Agent => row.agent,
+            };
+            if has_scope { of_role.min(of_kind) } else { Nothing }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_act_has_one_row_and_each_scope_has_an_act_that_tokens_can_do() {
+        for row in &TABLE {
+            assert_eq!(TABLE.iter().filter(|it| it.act == row.act).count(), 1, "{row:?}");
+        }
+        for scope in Scope::ALL {
+            assert!(TABLE.iter().any(|row| row.act == scope.act() && row.service), "{scope}");
+            assert_eq!(scope.name().parse(), Ok(scope));
+        }
+    }
+
+    #[test]
+    fn g07_no_token_can_answer_approvals_or_manage_accounts() {
+        for kind in TokenKind::ALL {
+            let grant = Grant::Token(kind, Scope::ALL.to_vec());
+            for act in [Act::Answer, Act::OwnAccount, Act::ManageAccounts] {
+                assert_eq!(extent(act, Role::Owner, &grant), Extent::Nothing, "{kind:?} {act:?}");
+            }
+        }
+        assert_eq!(extent(Act::Answer, Role::Owner, &Grant::Person), Extent::All, "control");
+    }
+
+    #[test]
+    fn f11_token_has_only_the_rights_of_its_scopes_and_of_its_maker() {
+        for role in Role::ALL {
+            for kind in TokenKind::ALL {
+                for scope in Scope::ALL {
+                    let grant = Grant::Token(kind, vec![scope]);
+                    for row in &TABLE {
+                        let extent = extent(row.act, role, &grant);
+                        let of_maker = super::extent(row.act, role, &Grant::Person);
+                        assert!(extent <= of_maker, "{role:?} {kind:?} {scope} {row:?}");
+                        let is_allowed = row.act == scope.act();
+                        assert!(is_allowed || extent == Extent::Nothing, "{scope} {row:?}");
+                    }
+                }
+            }
+        }
+        let token = Grant::Token(TokenKind::Service, vec![Scope::BoxesRead]);
+        assert_eq!(extent(Act::SeeBoxes, Role::Owner, &token), Extent::All, "control");
+        assert_eq!(extent(Act::SeeBoxes, Role::Member, &token), Extent::Own, "control");
+    }
+}

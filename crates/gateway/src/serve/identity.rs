@@ -1,0 +1,203 @@
+//! Finds out who sends a request: a person with a session, the holder of a token, or the user of the local
+//! socket.
+//!
+//! **Invariant:** only this module creates an [`Identity`], and with it the tenant of a request.
+
+use belljar_model::caller::{Caller, ClientId, Principal, PrincipalKind, TenantId};
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use super::access::{Grant, Role, TokenKind};
+use super::app::App;
+use super::head::Entrance;
+use super::problem::{Problem, ProblemKind};
+use super::signing::{Purpose, SigningKey};
+use super::store::{Millis, Store, TenantKey};
+use crate::auth::api_token::{self, ApiToken, TokenId};
+
+/// The name of the cookie of a session. Browsers accept the prefix only from the host itself.
+pub(crate) const COOKIE_NAME: &str = "__Host-belljar";
+
+/// The header with the value that a page must send with every change.
+const CSRF: HeaderName = HeaderName::from_static("x-belljar-csrf");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The time after which an unused session ends.
+const IDLE: Millis = 8 * 60 * 60 * 1000;
+/// The time after which an unused session on the loopback interface ends.
+const LOOPBACK_IDLE: Millis = 30 * 24 * 60 * 60 * 1000;
+
+/// The sender of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) caller: Caller,
+    /// The role of the person, or of the maker of the token.
+    pub(crate) role: Role,
+    pub(crate) grant: Grant,
+    pub(crate) credential: Credential,
+}
+
+/// The credential of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Credential {
+    LocalSocket,
+    /// A session with its public id and the value against forged requests.
+    Session {
+        id: String,
+        csrf: String,
+        expires: Millis,
+    },
+    Token {
+        id: TokenId,
+        expires: Millis,
+    },
+}
+
+impl Identity {
+    pub(crate) const fn tenant(&self) -> &TenantId {
+        &self.caller.tenant
+    }
+
+    /// Returns the key of an object of the tenant.
+    pub(crate) fn key<T>(&self, object: T) -> TenantKey<T> {
+        TenantKey(self.caller.tenant.clone(), object)
+    }
+
+    /// Returns the identity of the user that runs the server.
+    pub(crate) const fn local(caller: Caller) -> Self {
+        let (role, grant) = (Role::Owner, Grant::Person);
+        Self { caller, role, grant, credential: Credential::LocalSocket }
+    }
+}
+
+/// A credential as the client sent it.
+enum Shown<'a> {
+    Nothing,
+    Token(&'a str),
+    Session(&'a str),
+}
+
+/// The result of a check of a credential.
+pub(crate) enum Authenticated {
+    /// The request has no credential.
+    No,
+    Yes(Box<Identity>),
+    /// The credential is unknown, expired or revoked.
+    Invalid,
+}
+
+/// Authenticates a request. Blocks, because it reads the database.
+pub(crate) fn authenticate(
+    app: &App,
+    parts: &Parts,
+    entrance: Entrance,
+) -> Result<Authenticated, Problem> {
+    if entrance == Entrance::LocalSocket {
+        return Ok(Authenticated::Yes(Box::new(Identity::local(app.owner.clone()))));
+    }
+    let now = app.now();
+    let found = match shown(&parts.headers)? {
+        Shown::Nothing => return Ok(Authenticated::No),
+        Shown::Token(text) => of_token(&app.store, text, now)?,
+        Shown::Session(secret) => {
+            let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+            let idle = if app.address.is_loopback { LOOPBACK_IDLE } else { IDLE };
+            let host = host.unwrap_or_default();
+            of_session(&app.store, &app.key, secret, host, (now, idle))?
+        }
+    };
+    Ok(found.map_or(Authenticated::Invalid, |identity| Authenticated::Yes(Box::new(identity))))
+}
+
+/// Finds the credential of a request. Two credentials are refused, because they can contradict each other.
+fn shown(headers: &HeaderMap) -> Result<Shown<'_>, Problem> {
+    let refused = |detail: &str| Err(Problem::new(ProblemKind::BAD_REQUEST, detail));
+    let token = match headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap_or_default()) {
+        None => None,
+        Some(value) => match value.split_once(' ') {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim()),
+            _ => return refused("the header `Authorization` must be `Bearer TOKEN`"),
+        },
+    };
+    let cookies = headers.get(COOKIE).map(|value| value.to_str().unwrap_or_default());
+    let named =
+        cookies.unwrap_or_default().split(';').filter_map(|pair| pair.trim().split_once('='));
+    let mut sessions = named.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value);
+    let (session, second) = (sessions.next(), sessions.next());
+    match (token, session, second) {
+        (_, _, Some(_)) => refused("the cookie of the session occurs more than once"),
+        (Some(_), Some(_), None) => refused("send a token or the cookie of a session, not both"),
+        (Some(token), None, None) => Ok(Shown::Token(token)),
+        (None, Some(session), None) => Ok(Shown::Session(session)),
+        (None, None, None) => Ok(Shown::Nothing),
+    }
+}
+
+fn of_token(store: &Store, text: &str, now: Millis) -> Result<Option<Identity>, Problem> {
+    let Some(token) = ApiToken::parse(text) else { return Ok(None) };
+    let Some((row, role)) = store.token(&token.id)? else { return Ok(None) };
+    let is_valid = api_token::is_same(&row.hash, &token.hash());
+    if !is_valid || row.revoked.is_some() || row.expires <= now {
+        return Ok(None);
+    }
+    let kind = match row.kind {
+        TokenKind::Service => PrincipalKind::Service,
+        TokenKind::Agent => PrincipalKind::Agent,
+    };
+    let Ok(principal) = Principal::new(kind, &row.name) else { return Ok(None) };
+    let mut start = [0; 8];
+    start.iter_mut().zip(&row.hash).for_each(|(to, from)| *to = *from);
+    let client = Some(ClientId::of_token(api_token_client(start)));
+    let caller = Caller { principal, tenant: row.key.0, session: None, client };
+    let grant = Grant::Token(row.kind, row.scopes);
+    let credential = Credential::Token { id: row.key.1, expires: row.expires };
+    Ok(Some(Identity { caller, role, grant, credential }))
+}
+
+/// Returns the digest for the id of a client. It does not reveal a part of the stored hash.
+fn api_token_client(hash: [u8; 8]) -> [u8; 8] {
+    let digest = api_token::hash(&format!("belljar client id\n{}", hex::encode(hash)));
+    let mut start = [0; 8];
+    start.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    start
+}
+
+fn of_session(
+    store: &Store,
+    key: &SigningKey,
+    secret: &str,
+    host: &str,
+    (now, idle): (Millis, Millis),
+) -> Result<Option<Identity>, Problem> {
+    let hash = api_token::hash(secret);
+    let Some((row, role)) = store.session(hash, now, idle)? else { return Ok(None) };
+    if !row.host.eq_ignore_ascii_case(host) {
+        return Ok(None);
+    }
+    let TenantKey(tenant, principal) = row.owner;
+    let caller = Caller { principal, tenant, session: None, client: None };
+    let csrf = key.sign(Purpose::Csrf, &hash);
+    let credential = Credential::Session { id: row.id, csrf, expires: row.expires };
+    Ok(Some(Identity { caller, role, grant: Grant::Person, credential }))
+}
+
+/// Refuses a change under a session unless a page of this server sent it.
+pub(crate) fn check_forgery(parts: &Parts, identity: &Identity) -> Result<(), Problem> {
+    let Credential::Session { csrf, .. } = &identity.credential else { return Ok(()) };
+    if matches!(parts.method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let header =
+        |name: &HeaderName| parts.headers.get(name).map(|it| it.to_str().unwrap_or_default());
+    let is_same_site = header(&FETCH_SITE).is_none_or(|site| site == "same-origin");
+    let shown = header(&CSRF).unwrap_or_default();
+    // The check of the head has compared `Origin` with the host.
+    let has_origin = parts.headers.contains_key(ORIGIN);
+    if has_origin && is_same_site && api_token::is_same(csrf.as_bytes(), shown.as_bytes()) {
+        return Ok(());
+    }
+    let detail =
+        "a change needs the headers `Origin` and `X-Belljar-Csrf`; /v1/me returns the value";
+    Err(Problem::new(ProblemKind::FORGED, detail))
+}
