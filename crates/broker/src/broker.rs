@@ -311,6 +311,12 @@ impl Broker {
         self.recorder.send(vec![BrokerEvent::Alarm { alarm: alarm.to_owned(), detail }]);
     }
 
+    /// Records that a placeholder in a streamed body was masked.
+    pub(crate) fn record_masked(&self, name: &str, target: &Target) {
+        let (name, host) = (name.to_owned(), target.to_string());
+        self.recorder.send(vec![BrokerEvent::SecretMasked { name, host }]);
+    }
+
     /// Runs a background task that ends with the broker.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = lock(&self.tasks);

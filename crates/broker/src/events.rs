@@ -22,6 +22,9 @@ pub(crate) fn log(event: &BrokerEvent) {
         BrokerEvent::SecretUsed { name, slot, host } => {
             tracing::debug!(secret = name, slot, host = short(host), "secret added to a request");
         }
+        BrokerEvent::SecretMasked { name, host } => {
+            tracing::info!(secret = name, host = short(host), "placeholder masked in a body");
+        }
         BrokerEvent::Alarm { alarm, .. } => tracing::warn!(alarm, "alarm"),
         BrokerEvent::Spent { budget, unit, amount, total } => {
             tracing::debug!(budget, unit, amount, total, "budget spent");

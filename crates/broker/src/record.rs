@@ -50,6 +50,8 @@ pub enum BrokerEvent {
     Finished(Finished),
     /// A secret is inserted into a request.
     SecretUsed { name: String, slot: String, host: String },
+    /// The placeholder of a secret is replaced by the name of the secret in the body of a request.
+    SecretMasked { name: String, host: String },
     /// The box did something that is typical of an attack.
     Alarm { alarm: String, detail: String },
     /// Tokens or money of a budget were used.
@@ -494,6 +496,7 @@ fn shorten(event: &mut BrokerEvent) {
         BrokerEvent::SecretUsed { name, slot, host } => {
             [name, slot, host].into_iter().for_each(cut);
         }
+        BrokerEvent::SecretMasked { name, host } => [name, host].into_iter().for_each(cut),
         BrokerEvent::Alarm { alarm, detail } => [alarm, detail].into_iter().for_each(cut),
         BrokerEvent::Spent { budget, unit, .. } => [budget, unit].into_iter().for_each(cut),
         BrokerEvent::ModelCalled(called) => called.model.iter_mut().for_each(cut),

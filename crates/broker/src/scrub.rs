@@ -1,4 +1,4 @@
-//! Removes secrets from responses, and finds placeholders in requests.
+//! Removes secrets from responses, and finds or masks placeholders in requests.
 //!
 //! A [`Scrubber`] contains the values that are bound to one host, and changes nothing else (B09).
 //! It replaces each occurrence in a stream by `[belljar:NAME]`, however the stream is split into
@@ -26,6 +26,7 @@ mod body;
 mod decode;
 mod forms;
 mod head;
+mod mask;
 mod range;
 mod search;
 mod spell;
@@ -151,7 +152,13 @@ impl Scrubber {
 
     /// Returns a scrubber for one stream of bytes.
     pub fn stream(&self) -> Stream {
-        Stream { scrubber: self.clone(), values: self.values(), held: Held::default(), found: 0 }
+        Stream {
+            scrubber: self.clone(),
+            values: self.values(),
+            held: Held::default(),
+            found: 0,
+            names: Vec::new(),
+        }
     }
 }
 
@@ -173,6 +180,8 @@ pub struct Stream {
     values: Arc<Values>,
     held: Held,
     found: u64,
+    /// The names of the replaced values, in the order of their first occurrence.
+    names: Vec<String>,
 }
 
 impl fmt::Debug for Stream {
@@ -220,6 +229,11 @@ impl Stream {
     /// Returns the number of values that were replaced so far.
     pub fn found(&self) -> u64 {
         self.found
+    }
+
+    /// Returns the names of the values that were replaced so far, each once, the first one first.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// Returns the number of bytes that are held back, because they can be the start of a value.
@@ -272,6 +286,9 @@ impl Stream {
                         out.push(b']');
                         self.found += 1;
                         self.held.last = Some(secret);
+                        if !self.names.iter().any(|name| name == self.values.name(secret)) {
+                            self.names.push(self.values.name(secret).to_owned());
+                        }
                     }
                     done = done.max(end);
                     from = at + 1;
@@ -328,6 +345,11 @@ impl fmt::Debug for FinderStream {
 }
 
 impl FinderStream {
+    /// Returns the number of bytes that are held back, because they can be the start of a value.
+    fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Searches the next bytes of the stream; returns the name of the first value that they
     /// complete.
     pub fn push(&mut self, bytes: &[u8]) -> Option<&str> {

@@ -30,6 +30,7 @@ pub use inject::{InjectError, Injected};
 pub use misuse::{Misuse, MisuseKind};
 pub use oauth2::{Due, Fetched, RefreshError, Renewal, TokenRequest};
 pub use placeholder::NoRandom;
+pub use placeholder_set::BodyGuard;
 pub use plan::{BodyNeed, MAX_BUFFERED, Plan, Used};
 pub use private::NotPrivate;
 pub use sign::sigv4::SigV4Error;
@@ -37,7 +38,9 @@ pub use value::{KindError, MAX_VALUE, MIN_VALUE, Value, ValueError};
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use belljar_model::net::{MessagePart, SecretDecl, SecretKind, SecretName, Shape, Slot, Target};
+use belljar_model::net::{
+    MessagePart, Scheme, SecretDecl, SecretKind, SecretName, Shape, Slot, Target,
+};
 use zeroize::Zeroizing;
 
 use self::armed::Armed;
@@ -174,6 +177,19 @@ impl Vault {
     /// each captured token.
     pub fn finder(&self) -> Finder {
         self.placeholder_set().finder().clone()
+    }
+
+    /// Returns the guard for request bodies to this host. Placeholders of secrets that are bound to
+    /// the host are masked if the connection uses TLS; all others stop the request.
+    pub fn body_guard(&self, scheme: Scheme, target: &Target) -> BodyGuard {
+        self.placeholder_set().guard(self.masked(scheme, target))
+    }
+
+    /// Returns the indices of the secrets whose placeholders are masked in request bodies.
+    fn masked(&self, scheme: Scheme, target: &Target) -> Vec<usize> {
+        let is_masked = |secret: &Secret| scheme == Scheme::Https && secret.decl.is_for(target);
+        let secrets = self.secrets.iter().enumerate();
+        secrets.filter(|(_, secret)| is_masked(secret)).map(|(at, _)| at).collect()
     }
 
     /// Returns a scrubber for responses of this host. It removes the values of all secrets that are bound to

@@ -210,6 +210,8 @@ events! {
     }
     /// A secret was inserted into a request, by name and slot.
     SecretUsed "secret.used" { name: String, slot: String, host: String }
+    /// A placeholder in a request body was replaced by the name of its secret.
+    SecretMasked "secret.masked" { name: String, host: String }
     /// A secret was stored or replaced. Its value never appears in the ledger.
     SecretSet "secret.set" { name: String, hosts: Vec<String>, slots: Vec<String> }
     /// A server replaced a refresh token, and the new token was sealed and stored.

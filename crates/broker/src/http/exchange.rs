@@ -24,7 +24,7 @@ use crate::rules::{OutboundRequest, Permit};
 use crate::scrub::{BodyError, GuardedBody, How, RangeRequest, UnsupportedRange};
 use crate::target;
 use crate::upstream::{Body, UpstreamError};
-use crate::vault::{BodyNeed, MAX_BUFFERED, Misuse, Plan, Used};
+use crate::vault::{BodyGuard, BodyNeed, MAX_BUFFERED, Misuse, Plan, Used};
 
 /// Forwards one HTTP request of the box and returns the response.
 pub(super) async fn handle(
@@ -305,8 +305,9 @@ impl Exchange {
             .map_err(|misuse| self.refuse_misuse(&misuse))?;
         // A budget of tokens or money needs to know what the request asks for.
         let is_counted = self.counted(&self.broker.meter(), &plan).is_some();
+        let is_held = is_counted || self.changes_length(&body);
         match plan.body() {
-            BodyNeed::Guard if !is_counted => Ok((plan, Outgoing::Passing(body))),
+            BodyNeed::Guard if !is_held => Ok((plan, Outgoing::Passing(body))),
             BodyNeed::Guard | BodyNeed::Buffer => {
                 let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
                 let memory = self
@@ -338,6 +339,18 @@ impl Exchange {
                 Ok((plan, Outgoing::Held(held)))
             }
         }
+    }
+
+    /// Returns whether masking placeholders could change the announced length of this body, so that
+    /// the body must be buffered first. A longer body is streamed, and a placeholder stops it.
+    fn changes_length(&self, body: &RequestBody) -> bool {
+        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        let is_masked = || self.body_guard().masked.is_some();
+        length.is_some_and(|length| (1..=MAX_BUFFERED).contains(&length)) && is_masked()
+    }
+
+    pub(super) fn body_guard(&self) -> BodyGuard {
+        self.broker.vault.body_guard(self.permit.scheme(), self.permit.target())
     }
 
     /// Builds the HTTP request that is sent to the upstream server.
@@ -393,10 +406,18 @@ impl Exchange {
             }
             Outgoing::Passing(body) => {
                 let count = report.counter();
+                let guard = self.body_guard();
+                let is_masked = guard.masked.filter(|_| body.size_hint().exact().is_none());
                 let finder = self.broker.vault.finder();
                 let (broker, target) = (Arc::clone(&self.broker), self.permit.target().clone());
                 let (stopped, is_cut) = (Arc::clone(&report.stopped), Arc::clone(&self.is_cut));
-                let body = GuardedBody::new(body, &finder)
+                let mut body = GuardedBody::new(body, &finder);
+                if let Some(masked) = is_masked {
+                    let (broker, target) = (Arc::clone(&broker), target.clone());
+                    let on_masked = move |name: &str| broker.record_masked(name, &target);
+                    body = body.mask(&masked, &guard.refused, on_masked);
+                }
+                let body = body
                     .watch(move |bytes| match is_cut.load(Ordering::Acquire) {
                         true => Err(CUT_MESSAGE.into()),
                         false => count.sent(bytes.len()),
@@ -428,6 +449,10 @@ impl Exchange {
         events.extend(uses.into_iter().map(|Used { name, slot }| {
             let host = self.permit.target().to_string();
             BrokerEvent::SecretUsed { name: name.to_string(), slot, host }
+        }));
+        events.extend(plan.masked().iter().map(|name| {
+            let host = self.permit.target().to_string();
+            BrokerEvent::SecretMasked { name: name.clone(), host }
         }));
         Ok(self.broker.recorder.record(events).await?)
     }

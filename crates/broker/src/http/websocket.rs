@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use belljar_model::net::Target;
 use http::header::{CONNECTION, HeaderName, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -18,6 +19,7 @@ use crate::active::{CUT_MESSAGE, Traffic};
 use crate::broker::Broker;
 use crate::scrub::{BoxError, FrameError, FrameGuard, FrameScrubber};
 use crate::upstream::{Body, Route};
+use crate::vault::BodyGuard;
 
 /// The maximum number of bytes that are read at once.
 const PIECE: usize = 16 * 1024;
@@ -71,9 +73,15 @@ pub(super) async fn forward(
     }
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
     reply.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-    let guard = FrameGuard::new(&broker.vault.finder());
+    let BodyGuard { refused, masked } = exchange.body_guard();
+    let target = exchange.permit.target().clone();
+    let sender = Sender {
+        guard: FrameGuard::new(&broker.vault.finder(), &refused),
+        mask: masked.as_ref().map(FrameScrubber::of_client),
+        target,
+    };
     let scrubber = FrameScrubber::new(&scrubber);
-    let mut frames = Frames { broker: Arc::clone(&broker), report, guard, scrubber };
+    let mut frames = Frames { broker: Arc::clone(&broker), report, sender, scrubber };
     let traffic = Traffic::Request(Arc::clone(&exchange.outbound));
     let ticket = broker.active.begin_if_allowed(traffic, &broker.rules());
     broker.spawn(async move {
@@ -103,8 +111,16 @@ pub(super) async fn forward(
 struct Frames {
     broker: Arc<Broker>,
     report: Report,
-    guard: FrameGuard,
+    sender: Sender,
     scrubber: FrameScrubber,
+}
+
+/// The inspection of the frames that the box sends.
+struct Sender {
+    guard: FrameGuard,
+    /// Masks the placeholders of the host's own secrets, if it has any.
+    mask: Option<FrameScrubber>,
+    target: Target,
 }
 
 /// Why the broker ended a WebSocket before both sides closed it.
@@ -124,25 +140,28 @@ impl Frames {
     /// Forwards WebSocket frames until both sides are closed or a frame is refused. The directions do
     /// not wait for each other: a client can send everything before it reads.
     async fn forward(&mut self, inner: Upgraded, outer: Upgraded) -> Result<(), Ended> {
-        let Self { broker, report, guard, scrubber } = self;
+        let Self { broker, report, sender, scrubber } = self;
         let (from_box, to_box) = tokio::io::split(TokioIo::new(inner));
         let (from_upstream, to_upstream) = tokio::io::split(TokioIo::new(outer));
         let count = report.counter();
-        let sending = send(guard, &count, from_box, to_upstream);
+        let sending = send(broker, sender, &count, from_box, to_upstream);
         let receiving = receive(broker, scrubber, &count, report, from_upstream, to_box);
         tokio::try_join!(sending, receiving).map(|_| ())
     }
 }
 
-/// Forwards the frames of the box.
+/// Forwards the frames of the box with masked placeholders.
 async fn send(
-    guard: &mut FrameGuard,
+    broker: &Broker,
+    sender: &mut Sender,
     count: &Counter,
     mut from_box: impl AsyncRead + Unpin,
     mut to_upstream: impl AsyncWrite + Unpin,
 ) -> Result<(), Ended> {
     let upstream = |error: io::Error| Ended::Upstream(error.kind());
-    let mut buffer = vec![0; PIECE];
+    let (mut buffer, mut masked) = (vec![0; PIECE], Vec::new());
+    let Sender { guard, mask, target } = sender;
+    let mut reported = 0;
     loop {
         let read = from_box.read(&mut buffer).await.map_err(|error| Ended::Box(error.kind()))?;
         let bytes = buffer.get(..read).unwrap_or_default();
@@ -151,6 +170,17 @@ async fn send(
         }
         guard.push(bytes)?;
         count.sent(bytes.len()).map_err(Ended::Stopped)?;
+        let bytes = match mask {
+            Some(mask) => {
+                masked.clear();
+                mask.push(bytes, &mut masked)?;
+                let names = mask.names();
+                names.iter().skip(reported).for_each(|name| broker.record_masked(name, target));
+                reported = names.len();
+                masked.as_slice()
+            }
+            None => bytes,
+        };
         to_upstream.write_all(bytes).await.map_err(upstream)?;
         to_upstream.flush().await.map_err(upstream)?;
     }

@@ -1,4 +1,5 @@
-//! Bodies that are inspected while they are streamed: responses are scrubbed, requests are guarded.
+//! Bodies that are inspected while they are streamed: responses are scrubbed, requests are guarded and
+//! masked.
 //!
 //! Both forward bytes as soon as possible, count them, and report their end exactly once, even if
 //! the body is not read to the end.
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
+use super::mask::Mask;
 use super::{Coding, DecodeError, Decoder, Finder, FinderStream, Scrubber, Stream};
 
 /// The error type of request and response bodies.
@@ -316,11 +318,12 @@ where
     }
 }
 
-/// The body of a request, which fails if it contains a placeholder or is too long.
+/// The body of a request, which fails if it contains a refused placeholder or is too long. Other
+/// placeholders are masked.
 pub struct GuardedBody<B> {
     inner: B,
     finder: FinderStream,
-    held: u64,
+    mask: Option<Mask>,
     limit: Option<u64>,
     part: Part,
     watch: Option<Watch>,
@@ -336,19 +339,39 @@ impl<B> fmt::Debug for GuardedBody<B> {
 }
 
 impl<B: Body> GuardedBody<B> {
-    /// Creates a request body that is searched for these placeholders.
+    /// Creates a request body that is searched for these placeholders and fails if it contains one.
     pub fn new(inner: B, finder: &Finder) -> Self {
         let tally = Tally::new(inner.is_end_stream());
         Self {
             inner,
             finder: finder.stream(),
-            held: 0,
+            mask: None,
             limit: None,
             part: Part::Data,
             watch: None,
             tally,
             names: finder.clone(),
         }
+    }
+
+    /// Masks the placeholders of `masked` in the body, which then fails only if it contains one of
+    /// `refused`. Calls `on_masked` with the name of each secret once. The length of the body can
+    /// change.
+    #[must_use]
+    pub fn mask(
+        mut self,
+        masked: &Scrubber,
+        refused: &Finder,
+        on_masked: impl FnMut(&str) + Send + 'static,
+    ) -> Self {
+        self.finder = refused.stream();
+        self.mask = Some(Mask::new(masked, on_masked));
+        self
+    }
+
+    /// Returns the number of bytes that were received and are held back.
+    fn held(&self) -> usize {
+        self.finder.held() + self.mask.as_ref().map_or(0, Mask::held)
     }
 
     /// Sets the maximum length of the body.
@@ -386,8 +409,11 @@ impl<B: Body> GuardedBody<B> {
         }
         match self.finder.guard(data) {
             Ok(clean) => {
+                let clean = match &mut self.mask {
+                    Some(mask) => mask.push(clean),
+                    None => clean,
+                };
                 tally.passed += len(&clean);
-                self.held = tally.received - tally.passed;
                 Ok(clean)
             }
             Err(name) => {
@@ -401,8 +427,11 @@ impl<B: Body> GuardedBody<B> {
         let tally = &mut self.tally.ended;
         match self.finder.finish() {
             Ok(rest) => {
+                let rest = match &mut self.mask {
+                    Some(mask) => mask.finish(&rest),
+                    None => rest,
+                };
                 tally.passed += len(&rest);
-                self.held = 0;
                 Ok(rest)
             }
             Err(name) => {
@@ -470,7 +499,7 @@ where
                         },
                     };
                     // For a body of known length, a reader can stop after the last byte.
-                    if self.inner.is_end_stream() && self.held == 0 {
+                    if self.inner.is_end_stream() && self.held() == 0 {
                         self.part = Part::Done;
                     }
                     if !clean.is_empty() {
@@ -517,18 +546,22 @@ where
     fn is_end_stream(&self) -> bool {
         match self.part {
             Part::Done => true,
-            Part::Data => self.held == 0 && self.inner.is_end_stream(),
+            Part::Data => self.held() == 0 && self.inner.is_end_stream(),
             Part::Last(_) | Part::Trailers(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The content is unchanged, so the announced length stays correct.
         let mut hint = SizeHint::new();
+        if self.mask.is_some() {
+            return hint;
+        }
+        // The content is unchanged, so the announced length stays correct.
         let inner = self.inner.size_hint();
-        hint.set_lower(inner.lower() + self.held);
+        let held = u64::try_from(self.held()).unwrap_or(u64::MAX);
+        hint.set_lower(inner.lower() + held);
         if let Some(upper) = inner.upper() {
-            hint.set_upper(upper + self.held);
+            hint.set_upper(upper + held);
         }
         hint
     }

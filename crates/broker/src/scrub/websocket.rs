@@ -1,5 +1,5 @@
 //! WebSocket frames (RFC 6455): messages of a server are scrubbed, messages of a box are searched
-//! for placeholders.
+//! for placeholders, which are refused or masked.
 //!
 //! Extensions are never negotiated, so a reserved bit is an error, like everything else that the
 //! RFC forbids: two readers of the same bytes must not see different messages. Messages are not
@@ -28,7 +28,8 @@ pub enum FrameError {
     },
 }
 
-/// Removes secrets from the WebSocket frames that a server sends to a box.
+/// Removes secrets from the WebSocket frames that a server sends to a box, or masks placeholders in
+/// the frames of a box.
 pub struct FrameScrubber {
     reader: Reader,
     scrubber: Scrubber,
@@ -37,6 +38,8 @@ pub struct FrameScrubber {
     piece: Vec<u8>,
     /// The opcode of the next fragment: the message's own for the first one, then zero.
     opcode: u8,
+    /// The masking key of the current frame, for frames of a client.
+    key: Option<[u8; 4]>,
     control: Vec<u8>,
     found: u64,
 }
@@ -50,12 +53,23 @@ impl fmt::Debug for FrameScrubber {
 impl FrameScrubber {
     /// Creates a frame scrubber for the bytes after the server's response 101.
     pub fn new(scrubber: &Scrubber) -> Self {
+        Self::of_side(Side::Server, scrubber)
+    }
+
+    /// Creates a frame scrubber for the bytes after a client's upgrade request. Its frames keep the
+    /// masking keys that the client chose.
+    pub fn of_client(scrubber: &Scrubber) -> Self {
+        Self::of_side(Side::Client, scrubber)
+    }
+
+    fn of_side(side: Side, scrubber: &Scrubber) -> Self {
         Self {
-            reader: Reader::new(Side::Server),
+            reader: Reader::new(side),
             scrubber: scrubber.clone(),
             stream: scrubber.stream(),
             piece: Vec::new(),
             opcode: 0,
+            key: None,
             control: Vec::new(),
             found: 0,
         }
@@ -65,10 +79,12 @@ impl FrameScrubber {
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
-                Event::Begin(head) if head.is_data() && head.opcode != 0 => {
-                    self.opcode = head.opcode;
+                Event::Begin(head) => {
+                    self.key = head.key;
+                    if head.is_data() && head.opcode != 0 {
+                        self.opcode = head.opcode;
+                    }
                 }
-                Event::Begin(_) => {}
                 Event::Payload(head, payload) if head.is_data() => {
                     self.stream.push(&payload, &mut self.piece);
                     if self.piece.len() >= MAX_PIECE {
@@ -92,6 +108,11 @@ impl FrameScrubber {
         self.found + self.stream.found()
     }
 
+    /// Returns the names of the values that were replaced in messages so far, the first one first.
+    pub fn names(&self) -> &[String] {
+        self.stream.names()
+    }
+
     fn end_data(&mut self, fin: bool, out: &mut Vec<u8>) {
         if fin {
             self.stream.finish(&mut self.piece);
@@ -112,11 +133,11 @@ impl FrameScrubber {
         self.found += u64::from(matches!(clean, std::borrow::Cow::Owned(_)));
         let mut payload = code.to_vec();
         payload.extend_from_slice(shorten(&clean, MAX_CONTROL - code.len()));
-        frame(true, opcode, &payload, out);
+        frame(true, opcode, self.key, &payload, out);
     }
 
     fn send(&mut self, fin: bool, out: &mut Vec<u8>) {
-        frame(fin, self.opcode, &self.piece, out);
+        frame(fin, self.opcode, self.key, &self.piece, out);
         self.piece.clear();
         self.opcode = 0;
     }
@@ -125,6 +146,7 @@ impl FrameScrubber {
 /// Checks WebSocket frames from a box to a server for placeholders, without changing them.
 pub struct FrameGuard {
     reader: Reader,
+    /// The finder for placeholders in control frames, where none is allowed.
     finder: Finder,
     stream: FinderStream,
     control: Vec<u8>,
@@ -137,12 +159,13 @@ impl fmt::Debug for FrameGuard {
 }
 
 impl FrameGuard {
-    /// Creates a frame guard for the bytes after the upgrade request.
-    pub fn new(finder: &Finder) -> Self {
+    /// Creates a frame guard for the bytes after the upgrade request. `refused` are the placeholders
+    /// that messages must not contain, and `all` those that control frames must not contain.
+    pub fn new(all: &Finder, refused: &Finder) -> Self {
         Self {
             reader: Reader::new(Side::Client),
-            finder: finder.clone(),
-            stream: finder.stream(),
+            finder: all.clone(),
+            stream: refused.stream(),
             control: Vec::new(),
         }
     }
@@ -192,6 +215,8 @@ enum Side {
 struct Head {
     fin: bool,
     opcode: u8,
+    /// The masking key of a client's frame.
+    key: Option<[u8; 4]>,
 }
 
 impl Head {
@@ -221,7 +246,6 @@ struct Open {
     head: Head,
     left: u64,
     len: u64,
-    mask: [u8; 4],
     at: usize,
 }
 
@@ -250,8 +274,7 @@ impl Reader {
         let (now, later) = bytes.split_at(len);
         *bytes = later;
         open.left -= u64::try_from(len).unwrap_or(open.left);
-        let mask = open.mask.iter().cycle().skip(open.at % 4);
-        let payload = now.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        let payload = masked(now, head.key, open.at);
         open.at = (open.at + len) % 4;
         Ok(Some(Event::Payload(head, payload)))
     }
@@ -306,8 +329,8 @@ fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     if !matches!(opcode, 0..=2 | CLOSE..=10) {
         return Err(FrameError::Invalid("a reserved opcode"));
     }
-    let masked = second & 0x80 != 0;
-    if masked != (side == Side::Client) {
+    let is_masked = second & 0x80 != 0;
+    if is_masked != (side == Side::Client) {
         return Err(FrameError::Invalid("wrong masking: clients must mask, servers must not"));
     }
     let Some((len, rest)) = length(second & 0x7f, rest)? else { return Ok(None) };
@@ -317,12 +340,12 @@ fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     if opcode == CLOSE && len == 1 {
         return Err(FrameError::Invalid("a truncated close code"));
     }
-    let mask = match (masked, rest.first_chunk::<4>()) {
-        (false, _) => [0; 4],
-        (true, Some(mask)) => *mask,
+    let key = match (is_masked, rest.first_chunk::<4>()) {
+        (false, _) => None,
+        (true, Some(key)) => Some(*key),
         (true, None) => return Ok(None),
     };
-    Ok(Some(Open { head: Head { fin, opcode }, left: len, len, mask, at: 0 }))
+    Ok(Some(Open { head: Head { fin, opcode, key }, left: len, len, at: 0 }))
 }
 
 /// Parses the payload length of a frame, which must be in its shortest form; returns it with the
@@ -345,22 +368,32 @@ fn length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
     Ok(Some((len, rest)))
 }
 
-/// Appends one unmasked WebSocket frame to `out`.
-fn frame(fin: bool, opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
+/// Appends one WebSocket frame to `out`, masked with `key` if it is a frame of a client.
+fn frame(fin: bool, opcode: u8, key: Option<[u8; 4]>, payload: &[u8], out: &mut Vec<u8>) {
     out.push(u8::from(fin) << 7 | opcode);
+    let is_masked = u8::from(key.is_some()) << 7;
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
-        (Ok(len @ 0..=125), _) => out.push(len),
+        (Ok(len @ 0..=125), _) => out.push(is_masked | len),
         (_, Ok(len)) => {
-            out.push(126);
+            out.push(is_masked | 126);
             out.extend_from_slice(&len.to_be_bytes());
         }
         _ => {
-            out.push(127);
+            out.push(is_masked | 127);
             let len = u64::try_from(payload.len()).unwrap_or(u64::MAX);
             out.extend_from_slice(&len.to_be_bytes());
         }
     }
-    out.extend_from_slice(payload);
+    out.extend(key.into_iter().flatten());
+    out.extend_from_slice(&masked(payload, key, 0));
+}
+
+/// Returns a part of a payload masked or unmasked, which is the same operation. `at` is the position
+/// of the part in the payload.
+fn masked(payload: &[u8], key: Option<[u8; 4]>, at: usize) -> Vec<u8> {
+    let Some(key) = key else { return payload.to_vec() };
+    let key = key.iter().cycle().skip(at % 4);
+    payload.iter().zip(key).map(|(byte, key)| byte ^ key).collect()
 }
 
 /// Truncates a text to at most `len` bytes, without splitting a character.

@@ -1,4 +1,4 @@
-//! Replaces placeholders in a request by the real values.
+//! Replaces placeholders in a request by the real values, and masks those outside of slots.
 //!
 //! **Invariant:** only [`Vault::inject`] lets a value out of the vault. It needs a [`Permit`] for
 //! the request and a [`Recorded`] for its use.
@@ -68,24 +68,42 @@ impl Vault {
         // Signatures come last, because they cover the other values.
         let (slots, signed): (Vec<&Use>, Vec<&Use>) =
             plan.uses.iter().partition(|used| matches!(used.place, Place::Slot(..)));
-        for used in slots.into_iter().chain(signed) {
-            let Some(secret) = self.secrets.get(used.secret) else {
-                return Err(InjectError::OtherRequest);
-            };
-            let step = Step { permit, plan: &plan, secret };
+        for used in slots {
+            let step = Step { permit, plan: &plan, secret: self.secret_of(used)? };
+            if let Place::Slot(_, spot) = &used.place {
+                let value = self.value_of(used, step.secret, plan.now)?;
+                step.fill(spot, &value, parts, body.as_deref_mut())?;
+            }
+        }
+        if let Some(body) = body.as_deref_mut().filter(|_| !plan.masked.is_empty()) {
+            self.mask(permit, &plan, parts, body);
+        }
+        for used in signed {
+            let step = Step { permit, plan: &plan, secret: self.secret_of(used)? };
+            let body = body.as_deref().map(Vec::as_slice);
             match &used.place {
-                Place::Slot(_, spot) => {
-                    let value = self.value_of(used, secret, plan.now)?;
-                    step.fill(spot, &value, parts, body.as_deref_mut())?;
-                }
-                Place::SigV4(scope) => {
-                    step.sigv4(scope, parts, body.as_deref().map(Vec::as_slice))?;
-                }
-                Place::Hmac => step.hmac(parts, body.as_deref().map(Vec::as_slice))?,
+                Place::Slot(..) => {}
+                Place::SigV4(scope) => step.sigv4(scope, parts, body)?,
+                Place::Hmac => step.hmac(parts, body)?,
             }
         }
         let names = names(self, plan.uses);
         Ok(Injected { used, names, scrubber: self.scrubber(permit.target()) })
+    }
+
+    /// Masks the placeholders that are left in a buffered body after its slots were filled.
+    fn mask(&self, permit: &Permit, plan: &Plan, parts: &mut Parts, body: &mut Vec<u8>) {
+        let guard = plan.placeholders.guard(self.masked(permit.scheme(), permit.target()));
+        let Some(masked) = guard.masked.map(|it| it.text(body).into_owned()) else { return };
+        let mut old = std::mem::replace(body, masked);
+        old.zeroize(); // it can contain the value of a slot
+        if parts.headers.contains_key(CONTENT_LENGTH) {
+            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+    }
+
+    fn secret_of(&self, used: &Use) -> Result<&Secret, InjectError> {
+        self.secrets.get(used.secret).ok_or(InjectError::OtherRequest)
     }
 
     fn value_of(

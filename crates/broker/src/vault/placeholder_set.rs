@@ -1,11 +1,11 @@
 //! The placeholders of one box: what each one represents, and a search for all of them at once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::placeholder::{self, NoRandom, Random};
 use super::value::Value;
-use crate::scrub::Finder;
+use crate::scrub::{Finder, Scrubber};
 use belljar_model::net::Shape;
 
 /// The kind of value that a placeholder represents.
@@ -37,22 +37,65 @@ pub(super) struct Placeholder {
 pub(super) struct PlaceholderSet {
     all: Vec<Placeholder>,
     by_text: HashMap<String, usize>,
+    /// The names of the secrets by index.
+    names: Vec<String>,
     finder: Finder,
+    /// The guards of request bodies that are in use, by the indices of the secrets that they mask.
+    guards: Mutex<HashMap<Vec<usize>, BodyGuard>>,
+}
+
+/// The searches of a request body for placeholders.
+#[derive(Debug, Clone)]
+pub struct BodyGuard {
+    /// The placeholders that stop the request.
+    pub refused: Finder,
+    /// The placeholders that are replaced by the name of their secret; `None` if there are none.
+    pub masked: Option<Scrubber>,
 }
 
 /// The maximum number of captured tokens that are kept per secret. The oldest is forgotten, and its
 /// placeholder becomes useless.
 pub(super) const MAX_CAPTURED: usize = 16;
 
+const LONG_ENOUGH: &str = "a shape has at least 20 characters";
+
+/// Returns the placeholders of some secrets, each with the name of its secret.
+fn values<'a>(
+    all: &'a [Placeholder],
+    names: &[String],
+    is_wanted: impl Fn(usize) -> bool,
+) -> Vec<(String, &'a [u8])> {
+    let name = |at: usize| names.get(at).cloned().unwrap_or_default();
+    let wanted = all.iter().filter(|it| is_wanted(it.secret));
+    wanted.map(|it| (name(it.secret), it.text.as_bytes())).collect()
+}
+
 impl PlaceholderSet {
     /// Creates the set of placeholders; `names` are the names of the secrets by index.
     pub(super) fn new(all: Vec<Placeholder>, names: &[String]) -> Self {
-        let name = |at: usize| names.get(at).cloned().unwrap_or_default();
-        let values: Vec<(String, &[u8])> =
-            all.iter().map(|it| (name(it.secret), it.text.as_bytes())).collect();
-        let finder = Finder::new(&values).expect("a shape has at least 20 characters");
+        let finder = Finder::new(&values(&all, names, |_| true)).expect(LONG_ENOUGH);
         let by_text = all.iter().enumerate().map(|(at, it)| (it.text.clone(), at)).collect();
-        Self { all, by_text, finder }
+        Self { all, by_text, names: names.to_vec(), finder, guards: Mutex::default() }
+    }
+
+    /// Returns the guard of request bodies that masks the placeholders of these secrets and refuses
+    /// all others.
+    pub(super) fn guard(&self, masked: Vec<usize>) -> BodyGuard {
+        if masked.is_empty() {
+            return BodyGuard { refused: self.finder.clone(), masked: None };
+        }
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(guard) = guards.get(&masked) {
+            return guard.clone();
+        }
+        let of = |is_masked: bool| {
+            values(&self.all, &self.names, |secret| masked.contains(&secret) == is_masked)
+        };
+        let refused = Finder::new(&of(false)).expect(LONG_ENOUGH);
+        let scrubber = Scrubber::new(&of(true)).expect(LONG_ENOUGH);
+        let guard = BodyGuard { refused, masked: Some(scrubber) };
+        guards.insert(masked, guard.clone());
+        guard
     }
 
     pub(super) fn get(&self, text: &str) -> Option<&Placeholder> {

@@ -2,7 +2,9 @@
 //!
 //! Pure. A placeholder is valid only once, in a declared slot of its secret, over TLS, in a request
 //! that both the rule and the declaration cover. Anywhere else, in any encoding, it stops the
-//! request. A request that carries a secret of the operator cannot carry another credential.
+//! request; only in a body to a host of its secret it is masked, because an agent that has printed
+//! its environment repeats the placeholder in all later bodies. A request that carries a secret of
+//! the operator cannot carry another credential.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,6 +41,8 @@ pub struct Plan {
     /// The slots in the body that were not checked yet.
     unseen: Vec<(usize, String)>,
     body: BodyNeed,
+    /// The names of the secrets whose placeholders are masked in the buffered body.
+    pub(super) masked: Vec<String>,
     /// The placeholders of the box at the time of planning; later ones can differ.
     pub(super) placeholders: Arc<PlaceholderSet>,
 }
@@ -109,6 +113,11 @@ impl Plan {
         })
     }
 
+    /// Returns the names of the secrets whose placeholders are masked in the buffered body.
+    pub fn masked(&self) -> &[String] {
+        &self.masked
+    }
+
     pub const fn body(&self) -> BodyNeed {
         self.body
     }
@@ -147,7 +156,7 @@ impl Vault {
         let unseen = search.body_slots();
         let body = search.body_need(&uses, &unseen);
         let target = permit.target().clone();
-        Ok(Plan { target, now, uses, unseen, body, placeholders })
+        Ok(Plan { target, now, uses, unseen, body, masked: Vec::new(), placeholders })
     }
 
     /// Determines the secrets to insert into a buffered request body.
@@ -173,10 +182,18 @@ impl Vault {
                 plan.uses.push(used);
             }
         }
-        match placeholders.finder().text(&rest) {
-            Some(name) => Err(search.found(name, "the body")),
-            None => Ok(()),
+        let guard = placeholders.guard(self.masked(permit.scheme(), permit.target()));
+        if let Some(name) = guard.refused.text(&rest) {
+            return Err(search.found(name, "the body"));
         }
+        if let Some(masked) = guard.masked {
+            let mut stream = masked.stream();
+            let mut out = Vec::new();
+            stream.push(&rest, &mut out);
+            stream.finish(&mut out);
+            plan.masked = stream.names().to_vec();
+        }
+        Ok(())
     }
 }
 

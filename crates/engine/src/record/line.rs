@@ -5,7 +5,7 @@
 
 use belljar_ledger::{
     AlarmRaised, BudgetSpent, DnsDecided, Entry, Event, Reader, RequestDecided, RequestFinished,
-    Row,
+    Row, SecretMasked,
 };
 use belljar_model::RunId;
 use serde_json::{Value, json};
@@ -37,6 +37,8 @@ pub enum About {
     Name(DnsDecided),
     Alarm(AlarmRaised),
     Budget(BudgetSpent),
+    /// A placeholder in a request body that was replaced by the name of its secret.
+    Masked(SecretMasked),
 }
 
 impl LedgerLine {
@@ -59,6 +61,8 @@ impl LedgerLine {
             About::Alarm(alarm)
         } else if let Event::BudgetSpent(budget) = event {
             About::Budget(budget)
+        } else if let Event::SecretMasked(masked) = event {
+            About::Masked(masked)
         } else {
             return None;
         };
@@ -105,6 +109,7 @@ impl LedgerLine {
             About::Denied(_) | About::Name(_) => ("deny", "\x1b[31m"),
             About::Alarm(_) => ("ALARM", "\x1b[1;31m"),
             About::Budget(_) => ("spent", "\x1b[35m"),
+            About::Masked(_) => ("mask", "\x1b[33m"),
         }
     }
 
@@ -134,6 +139,10 @@ impl LedgerLine {
                 let (name, unit) = (short(&budget.budget), short(&budget.unit));
                 format!("{name}: {} {unit}, {} in total", budget.amount, budget.total)
             }
+            About::Masked(masked) => {
+                let (name, host) = (short(&masked.name), short(&masked.host));
+                format!("placeholder of {name} in a body to {host}")
+            }
         }
     }
 
@@ -152,6 +161,9 @@ impl LedgerLine {
             About::Budget(BudgetSpent { budget, unit, amount, total }) => json!({
                 "type": "budget", "budget": budget, "unit": unit, "amount": amount, "total": total,
             }),
+            About::Masked(SecretMasked { name, host }) => {
+                json!({ "type": "masked", "secret": name, "host": host })
+            }
         };
         if let Some(line) = line.as_object_mut() {
             line.insert("index".to_owned(), self.index.into());
@@ -164,7 +176,7 @@ impl LedgerLine {
 
 /// Reads an event and returns its log line, or `None` if events of this kind are not shown.
 pub fn begun(reader: &Reader, row: &Row) -> Result<Option<LedgerLine>, EngineError> {
-    let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
+    let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent", "secret.masked"];
     if !kinds.contains(&row.kind.as_str()) {
         return Ok(None);
     }

@@ -94,6 +94,9 @@ fn known(event: &Event) -> String {
                 short(&secret.host)
             )
         }
+        Event::SecretMasked(secret) => {
+            format!("placeholder of {} in a body to {}", short(&secret.name), short(&secret.host))
+        }
         Event::SecretSet(secret) => format!("{} for {}", short(&secret.name), list(&secret.hosts)),
         Event::SecretRenewed(secret) => short(&secret.name),
         Event::SecretRemoved(secret) => short(&secret.name),

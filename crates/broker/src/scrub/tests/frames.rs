@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{NAME, VALUE, github};
-use crate::scrub::{Finder, FrameError, FrameGuard, FrameScrubber};
+use crate::scrub::{Finder, FrameError, FrameGuard, FrameScrubber, Scrubber};
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -37,12 +37,13 @@ fn client(fin: bool, opcode: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
     frame(fin, opcode, Some([1, 2, 3, 0xfe]), payload.as_ref())
 }
 
-/// Returns the WebSocket messages and control frames in the bytes of a server.
+/// Returns the WebSocket messages and control frames in the bytes of a server or a client.
 fn messages(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut messages: Vec<(u8, Vec<u8>)> = Vec::new();
     let mut open: Option<(u8, Vec<u8>)> = None;
     while let [first, len, rest @ ..] = bytes {
-        let (len, rest) = match len {
+        let is_masked = len & 0x80 != 0;
+        let (len, rest) = match &(len & 0x7f) {
             126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
             127 => (
                 usize::try_from(u64::from_be_bytes(rest[..8].try_into().unwrap())).unwrap(),
@@ -50,16 +51,19 @@ fn messages(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
             ),
             len => (usize::from(*len), rest),
         };
+        let (key, rest) = if is_masked { rest.split_at(4) } else { (&[0_u8][..], rest) };
         let (payload, rest) = rest.split_at(len);
+        let payload: Vec<u8> =
+            payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
         bytes = rest;
         let (fin, opcode) = (first & 0x80 != 0, first & 15);
         if opcode >= CLOSE {
             assert!(fin && len <= 125);
-            messages.push((opcode, payload.to_vec()));
+            messages.push((opcode, payload));
             continue;
         }
         assert_eq!(open.is_some(), opcode == 0, "fragments in order");
-        open.get_or_insert((opcode, Vec::new())).1.extend_from_slice(payload);
+        open.get_or_insert((opcode, Vec::new())).1.extend_from_slice(&payload);
         if fin {
             messages.extend(open.take());
         }
@@ -151,7 +155,7 @@ fn websocket_frames_that_the_rfc_forbids_are_errors() {
     ] {
         assert!(matches!(scrub([bytes.as_slice()]), Err(FrameError::Invalid(_))), "{what}");
     }
-    let mut guard = FrameGuard::new(&Finder::new(&[]).unwrap());
+    let mut guard = FrameGuard::new(&Finder::new(&[]).unwrap(), &Finder::new(&[]).unwrap());
     assert!(guard.push(&server(true, TEXT, "unmasked")).is_err());
 }
 
@@ -167,14 +171,39 @@ fn b01_placeholder_in_a_websocket_message_is_found() {
     .concat();
     for at in 0..bytes.len() {
         let (one, two) = bytes.split_at(at);
-        let mut guard = FrameGuard::new(&finder);
+        let mut guard = FrameGuard::new(&finder, &finder);
         assert_eq!(guard.push(one).and_then(|()| guard.push(two)), Err(found.clone()), "at {at}");
     }
-    let mut guard = FrameGuard::new(&finder);
+    let mut guard = FrameGuard::new(&finder, &finder);
     assert_eq!(guard.push(&client(true, PING, "bj_placeholder_of_the_box")), Err(found));
-    let mut guard = FrameGuard::new(&finder);
+    let mut guard = FrameGuard::new(&finder, &finder);
     for text in ["hello bj_placeholder", "_of_the_box!", "bj_placeholder_of_the_bo"] {
         assert_eq!(guard.push(&client(true, TEXT, text)), Ok(()));
+    }
+}
+
+#[test]
+fn b01_placeholder_in_a_websocket_message_is_masked_at_every_split() {
+    let masked = Scrubber::new(&[("own".to_owned(), b"bj_placeholder_of_the_own")]).unwrap();
+    let bytes = [
+        client(false, TEXT, "hello bj_placeholder"),
+        client(true, PING, "ping"),
+        client(true, 0, "_of_the_own!"),
+        client(true, BINARY, "unchanged"),
+    ]
+    .concat();
+    let expect = [
+        (PING, b"ping".to_vec()),
+        (TEXT, b"hello [belljar:own]!".to_vec()),
+        (BINARY, b"unchanged".to_vec()),
+    ];
+    for at in 0..bytes.len() {
+        let (one, two) = bytes.split_at(at);
+        let mut mask = FrameScrubber::of_client(&masked);
+        let mut out = Vec::new();
+        mask.push(one, &mut out).and_then(|()| mask.push(two, &mut out)).unwrap();
+        assert_eq!(messages(&out), expect, "at {at}");
+        assert_eq!(mask.names(), ["own"]);
     }
 }
 

@@ -41,14 +41,30 @@ fn b01_placeholder_outside_its_slots_stops_the_request() {
 }
 
 #[test]
-fn b01_placeholder_in_a_body_without_slot_is_not_replaced() {
-    let vault = vault(&["header:authorization"]);
-    let permit = permit(&vault, URL, "POST");
-    let parts = head("POST", URL, &[("content-type", "application/json")]);
-    let plan = vault.plan(&permit, &parts, UNIX_EPOCH).unwrap();
-    assert_eq!(plan.body(), BodyNeed::Guard, "the guard finds the placeholder");
+fn b01_placeholder_in_a_body_without_slot_is_masked_only_toward_hosts_of_its_secret() {
+    let other = SecretDecl {
+        hosts: vec!["evil.example.com".parse().unwrap()],
+        ..SecretDecl::token(name("t"), Vec::new())
+    };
+    let vault = of(vec![token(&["header:authorization"]), other]);
     let body = format!(r#"{{"text":"{}"}}"#, placeholder(&vault));
-    assert_eq!(vault.finder().text(body.as_bytes()), Some("s"));
+    let guard = |url: &str| {
+        let permit = permit(&vault, url, "POST");
+        vault.body_guard(permit.scheme(), permit.target())
+    };
+    let own = guard(URL);
+    let masked = own.masked.unwrap().text(body.as_bytes()).into_owned();
+    assert_eq!(String::from_utf8(masked).unwrap(), r#"{"text":"[belljar:s]"}"#);
+    assert_eq!(own.refused.text(body.as_bytes()), None);
+    // The host of another secret, a host without a secret, and plain HTTP.
+    for url in ["https://evil.example.com/", "https://bare.example.com/", "http://api.example.com/"]
+    {
+        let guard = guard(url);
+        assert_eq!(guard.refused.text(body.as_bytes()), Some("s"), "{url}");
+        let is_masked =
+            |masked: &Scrubber| masked.text(body.as_bytes()).as_ref() != body.as_bytes();
+        assert!(!guard.masked.as_ref().is_some_and(is_masked), "{url}");
+    }
 }
 
 #[test]
@@ -59,16 +75,31 @@ fn b02_body_slot_matches_only_its_json_pointer() {
         send(&vault, "POST", URL, &[("content-type", "application/json")], body.as_bytes())
     };
     assert!(post(format!(r#"{{"auth":{{"token":"{p}"}}}}"#)).is_ok(), "the control");
-    for body in [
-        format!(r#"{{"auth":{{"token":"{p}"}},"text":"{p}"}}"#),
-        format!(r#"{{"auth":{{"token":"{p}","also":"{p}"}}}}"#),
-        format!(r#"{{"text":"{p}"}}"#),
-        format!(r#"{{"auth":{{"{p}":1}}}}"#),
-        format!(r#"{{"auth":{{"token":["{p}"]}}}}"#),
-        format!(r#"not json at all: {p}"#),
-        format!(r#"{{"auth":{{"token":"{p}"}},"text":"{}"}}"#, STANDARD.encode(format!("xy{p}"))),
+    let (m, encoded) = ("[belljar:s]", URL_SAFE_NO_PAD.encode(format!("xyz{p}")));
+    for (body, sent) in [
+        (
+            format!(r#"{{"auth":{{"token":"{p}"}},"text":"{p}"}}"#),
+            format!(r#"{{"auth":{{"token":"{REAL}"}},"text":"{m}"}}"#),
+        ),
+        (
+            format!(r#"{{"auth":{{"token":"{p}","also":"{p}"}}}}"#),
+            format!(r#"{{"auth":{{"token":"{REAL}","also":"{m}"}}}}"#),
+        ),
+        (format!(r#"{{"text":"{p}"}}"#), format!(r#"{{"text":"{m}"}}"#)),
+        (format!(r#"{{"auth":{{"{p}":1}}}}"#), format!(r#"{{"auth":{{"{m}":1}}}}"#)),
+        (
+            format!(r#"{{"auth":{{"token":["{p}"]}}}}"#),
+            format!(r#"{{"auth":{{"token":["{m}"]}}}}"#),
+        ),
+        (format!("not json at all: {p}"), format!("not json at all: {m}")),
+        (
+            format!(r#"{{"auth":{{"token":"{p}"}},"text":"{encoded}"}}"#),
+            format!(r#"{{"auth":{{"token":"{REAL}"}},"text":"eHl6{m}"}}"#),
+        ),
     ] {
-        misused(post(body), MisuseKind::Elsewhere);
+        let (parts, masked, _) = post(body).unwrap();
+        assert_eq!(String::from_utf8(masked).unwrap(), sent);
+        assert!(!parts.headers.contains_key("content-length"));
     }
     misused(post(format!(r#"{{"auth":{{"token":"x","token":"{p}"}}}}"#)), MisuseKind::Repeated);
     misused(post(format!(r#"{{"auth":{{"token":"x{p}"}}}}"#)), MisuseKind::OwnCredential);

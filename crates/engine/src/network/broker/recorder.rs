@@ -14,7 +14,7 @@ use belljar_init::wire;
 use belljar_ledger::{
     Actor, AlarmRaised, ApprovalAsked, ApprovalGiven, ApprovalRefused, BudgetSpent, Digest,
     DnsDecided, Draft, Event, ModelCalled, NetworkChanged, Receipt, RecordError, RequestDecided,
-    RequestFinished, SecretUsed,
+    RequestFinished, SecretMasked, SecretUsed,
 };
 use belljar_model::RunId;
 use belljar_model::net::{Policy, Rule};
@@ -319,6 +319,7 @@ impl BrokerRecorder {
             | BrokerEvent::Decided(_)
             | BrokerEvent::Finished(_)
             | BrokerEvent::SecretUsed { .. }
+            | BrokerEvent::SecretMasked { .. }
             | BrokerEvent::Alarm { .. }
             | BrokerEvent::Spent { .. }
             | BrokerEvent::ModelCalled(_) => {}
@@ -549,6 +550,7 @@ fn draft(event: &BrokerEvent, run: RunId) -> Draft {
         BrokerEvent::SecretUsed { name, slot, host } => {
             (SecretUsed { name, slot, host }.into(), None)
         }
+        BrokerEvent::SecretMasked { name, host } => (SecretMasked { name, host }.into(), None),
         BrokerEvent::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
         BrokerEvent::Spent { budget, unit, amount, total } => {
             (BudgetSpent { budget, unit, amount, total }.into(), None)

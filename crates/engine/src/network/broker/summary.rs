@@ -87,6 +87,7 @@ impl NetworkSummary {
                 | BrokerEvent::Decided(_)
                 | BrokerEvent::Finished(_)
                 | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::SecretMasked { .. }
                 | BrokerEvent::Spent { .. }
                 | BrokerEvent::ModelCalled(_)
                 | BrokerEvent::Asked(_)
@@ -122,6 +123,7 @@ impl NetworkSummary {
                 BrokerEvent::Dns { .. }
                 | BrokerEvent::Decided(_)
                 | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::SecretMasked { .. }
                 | BrokerEvent::Alarm { .. }
                 | BrokerEvent::Spent { .. }
                 | BrokerEvent::ModelCalled(_)
@@ -162,6 +164,7 @@ impl NetworkSummary {
                 }
                 BrokerEvent::Dns { .. }
                 | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::SecretMasked { .. }
                 | BrokerEvent::Alarm { .. }
                 | BrokerEvent::Spent { .. }
                 | BrokerEvent::ModelCalled(_)

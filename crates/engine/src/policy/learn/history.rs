@@ -65,7 +65,11 @@ fn attempt(about: About) -> Option<Attempt> {
             Some(rule) if rule == FULL_NET_RULE => (request, AttemptOutcome::AllowedByFullNet),
             Some(_) | None => return None,
         },
-        About::Finished(..) | About::Open(_) | About::Alarm(_) | About::Budget(_) => return None,
+        About::Finished(..)
+        | About::Open(_)
+        | About::Alarm(_)
+        | About::Budget(_)
+        | About::Masked(_) => return None,
     };
     let (method, scheme, host) = (request.method, request.scheme, request.host);
     let (port, path) = (request.port, request.path);
