@@ -8,6 +8,7 @@
 mod allowed;
 mod buffer;
 pub mod guard;
+pub(crate) mod log_lines;
 pub mod protocol;
 pub mod role;
 
@@ -15,12 +16,14 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use belljar_init::wire;
 use belljar_model::RunId;
 use belljar_sys::clone::{self, Spawn, Spawned};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 
+use self::protocol::{LogText, MAX_OUTPUT, ToScreen};
 use crate::logging;
 
 /// The name of a screen process. Belljar acts as a screen process when `argv[0]` is this name.
@@ -62,6 +65,22 @@ impl Screen {
     pub fn pidfd(&self) -> io::Result<OwnedFd> {
         self.process.pidfd.try_clone()
     }
+}
+
+/// Renders the recorded output of a box's terminal as text, in a screen process of its own. `run` is the run
+/// that the process logs for.
+pub fn render_log(run: RunId, log: &[u8], has_colours: bool) -> io::Result<Vec<u8>> {
+    let screen = Screen::start(run)?;
+    wire::send(screen.socket.as_fd(), &ToScreen::Log { has_colours }, &[])?;
+    for piece in log.chunks(MAX_OUTPUT) {
+        wire::send(screen.socket.as_fd(), &ToScreen::Output(piece.to_vec()), &[])?;
+    }
+    rustix::net::shutdown(&screen.socket, rustix::net::Shutdown::Write)?;
+    let mut text = Vec::new();
+    while let Some((LogText(piece), _)) = wire::receive(screen.socket.as_fd(), wire::MAX_MESSAGE)? {
+        text.extend(piece);
+    }
+    Ok(text)
 }
 
 impl Drop for Screen {

@@ -1,4 +1,7 @@
 //! `belljar logs`: prints the output of a box or of a task from log files, whose size its supervisor limits.
+//!
+//! The output of a terminal is rendered as text by a screen process, so that it cannot change a mode of the
+//! user's terminal or make the terminal answer. `--raw` prints the recorded bytes, but not to a terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -17,7 +20,8 @@ use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::runs::{control, host, view};
 use belljar_engine::scope::Scoped;
-use belljar_engine::screen::guard::Guard;
+use belljar_engine::screen::{self, guard::Guard};
+use belljar_model::RunId;
 use belljar_model::boxes::BoxName;
 
 /// The interval between two reads of the log with `--follow`.
@@ -26,7 +30,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs `belljar logs`.
 pub(crate) fn run(args: &LogsArgs) -> Outcome {
     let state = scope::open(None)?;
-    let Source { path, name, is_up } = match &args.of {
+    if args.raw && io::stdout().is_terminal() {
+        let text = "--raw prints control sequences of the program, which can change your terminal";
+        let error = EngineError::message(ErrorKind::Invalid, text.to_owned());
+        return Err(error.advise("write the output to a file: `belljar logs NAME --raw > FILE`"));
+    }
+    let Source { path, name, rendered, is_up } = match &args.of {
         BoxTarget::Box(name) => Source::of_box(&state, name)?,
         BoxTarget::Task(target) => Source::of_task(&state, target)?,
     };
@@ -39,8 +48,12 @@ pub(crate) fn run(args: &LogsArgs) -> Outcome {
     if text.is_empty() && !args.follow {
         print::note(&format!("{name} has no output"));
     }
+    let mut out = GuardedStdout::new(args.raw);
+    if let Some(run) = rendered.filter(|_| !args.raw && !args.follow) {
+        let render = screen::render_log(run, &text, io::stdout().is_terminal());
+        text = render.context("cannot render the log").kind(ErrorKind::Broken)?;
+    }
     let begin = args.tail.map_or(0, |lines| tail_offset(&text, lines));
-    let mut out = GuardedStdout::new();
     let mut is_open = out.write(text.get(begin..).unwrap_or_default()).kind(ErrorKind::Broken)?;
     while args.follow && is_open {
         text.clear();
@@ -62,6 +75,8 @@ struct Source {
     path: PathBuf,
     /// The box or the task in messages.
     name: String,
+    /// The run whose terminal wrote the log; `None` if the program had no terminal.
+    rendered: Option<RunId>,
     /// Returns whether the program can write more.
     is_up: Box<dyn Fn() -> bool>,
 }
@@ -72,6 +87,10 @@ impl Source {
         Ok(Self {
             path: named_box.dir.join("output.log"),
             name: format!("box {}", named_box.name()),
+            rendered: named_box
+                .run()
+                .filter(|_| named_box.record.spec.terminal)
+                .map(|run| run.record.id),
             is_up: Box::new(move || named_box.is_up()),
         })
     }
@@ -92,6 +111,7 @@ impl Source {
         Ok(Self {
             path: host::log(&state, box_run),
             name: format!("the standard error of task {of}"),
+            rendered: None,
             is_up: Box::new(move || host::is_running(&state, box_run)),
         })
     }
@@ -143,14 +163,18 @@ fn tail_offset(text: &[u8], lines: usize) -> usize {
     ends.map(|(index, _)| index + 1).nth(lines - 1).unwrap_or(0)
 }
 
-/// Standard output, filtered by the terminal guard if it is a terminal.
+/// Standard output, which gets text only, and colours if it is a terminal.
 struct GuardedStdout {
     guard: Option<Guard>,
 }
 
 impl GuardedStdout {
-    fn new() -> Self {
-        Self { guard: io::stdout().is_terminal().then(Guard::default) }
+    fn new(is_raw: bool) -> Self {
+        let guard = match io::stdout().is_terminal() {
+            true => Guard::with_colours(),
+            false => Guard::text_only(),
+        };
+        Self { guard: (!is_raw).then_some(guard) }
     }
 
     /// Writes a text; returns false if standard output was closed.

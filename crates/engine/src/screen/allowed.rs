@@ -108,6 +108,11 @@ const fn private_mode(number: u16) -> bool {
 }
 
 impl ControlSequence {
+    /// Returns whether the sequence sets colours or other attributes of text (SGR).
+    pub(super) fn is_colour(&self) -> bool {
+        self.prefix.is_none() && self.between.is_empty() && self.last == b'm'
+    }
+
     /// Parses the bytes between `ESC [` and the final byte; `None` if they are malformed.
     pub(super) fn parse(body: &[u8], last: u8) -> Option<Self> {
         let prefix = body.first().copied().filter(|byte| matches!(byte, b'<'..=b'?'));

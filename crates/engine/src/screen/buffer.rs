@@ -210,7 +210,7 @@ fn scroll_marker(offset: usize, total: usize, columns: u16) -> String {
 }
 
 /// Returns the clamped numbers of rows and columns of a size.
-fn dimensions(size: Size) -> (NonZeroU16, NonZeroU16) {
+pub(super) fn dimensions(size: Size) -> (NonZeroU16, NonZeroU16) {
     let Size { rows, columns } = size.clamped();
     (NonZeroU16::MIN.saturating_add(rows - 1), NonZeroU16::MIN.saturating_add(columns - 1))
 }

@@ -22,9 +22,22 @@ use super::allowed::{self, ControlSequence};
 /// Removes harmful escape sequences from one output stream. A sequence may be split between two chunks.
 #[derive(Debug, Default)]
 pub struct Guard {
+    passes: Passes,
     state: GuardState,
     /// The bytes of the current character or escape sequence, without `ESC` and the introducer.
     held: Vec<u8>,
+}
+
+/// The escape sequences that a [`Guard`] passes, besides those that are never allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Passes {
+    /// Everything that a program needs to draw.
+    #[default]
+    Drawing,
+    /// Colours and other attributes of text.
+    Colours,
+    /// No escape sequence.
+    Text,
 }
 
 /// The position of a [`Guard`] in the syntax of escape sequences.
@@ -58,6 +71,17 @@ const MAX_HELD: usize = 4096;
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
 impl Guard {
+    /// Creates a guard that passes text and its colours only: nothing moves the cursor to another line,
+    /// changes a mode of the terminal or makes the terminal answer.
+    pub fn with_colours() -> Self {
+        Self { passes: Passes::Colours, ..Self::default() }
+    }
+
+    /// Creates a guard that passes text only.
+    pub fn text_only() -> Self {
+        Self { passes: Passes::Text, ..Self::default() }
+    }
+
     /// Appends the bytes of `chunk` that may reach the terminal to `out`.
     pub fn pass(&mut self, mut chunk: &[u8], out: &mut Vec<u8>) {
         while let Some((byte, rest)) = chunk.split_first() {
@@ -88,7 +112,8 @@ impl Guard {
             // Terminals ignore control characters in strings.
             (GuardState::Osc | GuardState::OscEscape | GuardState::Dropped, 0..=0x1f | DELETE) => {}
             (_, 0..=0x1f | DELETE) => {
-                if allowed::control(byte) {
+                let is_text = matches!(byte, b'\x08' | b'\t' | b'\n' | b'\r');
+                if is_text || self.passes == Passes::Drawing && allowed::control(byte) {
                     out.push(byte);
                 }
             }
@@ -153,7 +178,7 @@ impl Guard {
             // `ESC k` begins a title in screen and tmux.
             (b"", b'P' | b'X' | b'^' | b'_' | b'k') => GuardState::Dropped,
             (between, last) => {
-                if allowed::escape(between, last) {
+                if self.passes == Passes::Drawing && allowed::escape(between, last) {
                     out.push(ESC);
                     out.extend_from_slice(between);
                     out.push(last);
@@ -167,7 +192,12 @@ impl Guard {
     /// Passes a complete control sequence if it is allowed, or drops it.
     fn finish_control_sequence(&mut self, last: u8, out: &mut Vec<u8>) {
         let sequence = ControlSequence::parse(&self.held, last).and_then(ControlSequence::allowed);
-        if let Some(sequence) = sequence {
+        let passes = |sequence: &ControlSequence| match self.passes {
+            Passes::Drawing => true,
+            Passes::Colours => sequence.is_colour(),
+            Passes::Text => false,
+        };
+        if let Some(sequence) = sequence.filter(passes) {
             sequence.write(out);
         }
         self.enter(GuardState::Ground);
@@ -175,7 +205,8 @@ impl Guard {
 
     /// Passes a complete operating system command if it is allowed, or drops it.
     fn finish_osc(&mut self, end: &[u8], out: &mut Vec<u8>) {
-        if let Some(text) = std::str::from_utf8(&self.held).ok().and_then(allowed::command) {
+        let text = std::str::from_utf8(&self.held).ok().and_then(allowed::command);
+        if let Some(text) = text.filter(|_| self.passes == Passes::Drawing) {
             out.extend_from_slice(b"\x1b]");
             out.extend_from_slice(text.as_bytes());
             out.extend_from_slice(end);
@@ -242,6 +273,18 @@ mod tests {
         ] {
             check(unchanged, unchanged);
         }
+    }
+
+    #[test]
+    fn d18_guard_for_logs_passes_text_and_colours_only() {
+        let log = b"\x1b[?1049h\x1b[31mred\x1b[m\x1b[2;2H\x1b[6n\x1b[?1000h\x1b]0;t\x07\x1b[>4;2m\x07 a\tb\r\n";
+        let pass = |mut guard: Guard| {
+            let mut out = Vec::new();
+            guard.pass(log, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(pass(Guard::with_colours()), "\x1b[31mred\x1b[m a\tb\r\n");
+        assert_eq!(pass(Guard::text_only()), "red a\tb\r\n");
     }
 
     #[test]

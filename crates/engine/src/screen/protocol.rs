@@ -46,7 +46,14 @@ pub enum ToScreen {
     Scroll { id: u64, lines: Option<i32> },
     /// Removes a viewer that has disconnected.
     Gone { id: u64 },
+    /// Makes the process render the log of a box. The first message, which only [`super::render_log`] sends:
+    /// output follows, and after the end of the connection the process answers with [`LogText`].
+    Log { has_colours: bool },
 }
+
+/// A message from the screen process: a part of the text of a rendered log.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LogText(pub Vec<u8>);
 
 /// A message from the screen process: the terminal's reply to a query of the program, such as for the
 /// cursor position.

@@ -13,7 +13,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::SendFlags;
 
 use super::buffer::{ScreenBuffer, View};
-use super::protocol::{Size, TerminalReply, ToScreen};
+use super::log_lines::LogLines;
+use super::protocol::{LogText, MAX_OUTPUT, Size, TerminalReply, ToScreen};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::lockdown::{self, LockedRole};
 
@@ -36,7 +37,7 @@ pub fn main() -> Result<(), EngineError> {
     lockdown::enter(LockedRole::Screen).kind(ErrorKind::Broken)?;
     tracing::debug!("screen process is locked down");
     let buffer = ScreenBuffer::new(Size::DEFAULT);
-    let mut server = ScreenServer { control, buffer, viewers: BTreeMap::new() };
+    let mut server = ScreenServer { control, buffer, viewers: BTreeMap::new(), log: None };
     server.run().context("cannot draw the screen of the box").kind(ErrorKind::Broken)
 }
 
@@ -46,6 +47,8 @@ struct ScreenServer {
     control: OwnedFd,
     buffer: ScreenBuffer,
     viewers: BTreeMap<u64, Viewer>,
+    /// The log that is rendered instead of a screen, and whether its text has colours.
+    log: Option<(LogLines, bool)>,
 }
 
 /// A client that is attached to the screen.
@@ -74,6 +77,9 @@ impl ScreenServer {
                 drawn = Instant::now();
             }
         }
+        if let Some((lines, has_colours)) = self.log.take() {
+            return self.send_text(lines.finish(has_colours).as_bytes());
+        }
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         self.draw();
         while Instant::now() < deadline
@@ -83,6 +89,12 @@ impl ScreenServer {
             self.draw();
         }
         Ok(())
+    }
+
+    /// Sends the text of a rendered log.
+    fn send_text(&self, text: &[u8]) -> io::Result<()> {
+        let mut pieces = text.chunks(MAX_OUTPUT);
+        pieces.try_for_each(|piece| wire::send(self.control.as_fd(), &LogText(piece.to_vec()), &[]))
     }
 
     /// Waits until the supervisor sends a message, a slow viewer can receive data, or `timeout` has passed.
@@ -118,6 +130,10 @@ impl ScreenServer {
         let received = wire::receive::<ToScreen>(self.control.as_fd(), wire::MAX_MESSAGE)?;
         let Some((message, mut descriptors)) = received else { return Ok(false) };
         match message {
+            ToScreen::Log { has_colours } => self.log = Some((LogLines::new(), has_colours)),
+            ToScreen::Output(output) if let Some((lines, _)) = &mut self.log => {
+                lines.write(&output);
+            }
             ToScreen::Output(output) => {
                 tracing::trace!(bytes = output.len(), "output of the box");
                 let reply = self.buffer.write(&output);

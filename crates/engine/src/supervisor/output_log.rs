@@ -28,6 +28,11 @@ impl OutputLog {
         Ok(Self { path, file, size, max_size })
     }
 
+    /// Returns whether the log has no output of this or an earlier run.
+    pub(super) fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
     /// Appends output to the log. Output that cannot be written is dropped, so that a full disk does not
     /// stop the box.
     pub(super) fn write(&mut self, chunk: &[u8]) {

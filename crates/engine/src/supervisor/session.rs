@@ -19,6 +19,7 @@ use super::output_log::OutputLog;
 use super::protocol::{Health, Live};
 use super::viewers::ScreenFeed;
 use crate::scope::Scoped;
+use crate::screen::log_lines;
 
 /// The number of bytes that a pipe accepts at once when it is ready for writing.
 const PIPE_BUF: usize = 4096;
@@ -40,7 +41,7 @@ pub(super) struct Inputs {
 #[derive(Debug)]
 pub(super) struct BoxSession {
     pub(super) target: ExecTarget,
-    log: Mutex<OutputLog>,
+    log: Arc<Mutex<OutputLog>>,
     halt: OwnedFd,
     keys: Mutex<File>,
     /// The screen, if the program has a terminal.
@@ -56,16 +57,20 @@ impl BoxSession {
         scoped: Scoped,
         name: &BoxName,
         run: RunId,
-        log: OutputLog,
+        mut log: OutputLog,
         inputs: Inputs,
         rules: LiveRules,
     ) -> Self {
         let Inputs { keys, halt, exec_channel, terminal } = inputs;
+        if terminal.is_some() && !log.is_empty() {
+            log.write(&log_lines::start_of_run());
+        }
+        let log = Arc::new(Mutex::new(log));
         Self {
-            log: Mutex::new(log),
+            screen: terminal.map(|terminal| ScreenFeed::new(terminal, Arc::clone(&log))),
+            log,
             halt,
             keys: Mutex::new(keys),
-            screen: terminal.map(ScreenFeed::new),
             rules,
             since: scoped.clock().millis(),
             last_output: AtomicU64::new(0),

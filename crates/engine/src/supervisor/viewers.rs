@@ -16,10 +16,11 @@ use rustix::process::Signal;
 use rustix::termios::Winsize;
 
 use super::connection::{receive_small, send};
+use super::output_log::OutputLog;
 use super::protocol::{FromSupervisor, ToSupervisor};
 use super::session::BoxSession;
-use crate::screen::Screen;
 use crate::screen::protocol::{MAX_OUTPUT, Size, TerminalReply, ToScreen};
+use crate::screen::{Screen, log_lines};
 
 /// The maximum amount of output that waits for the screen process, in bytes.
 const MAX_QUEUED_OUTPUT: usize = 8 << 20;
@@ -36,6 +37,8 @@ const MAX_SCREEN_STARTS: u32 = 100;
 pub(super) struct ScreenFeed {
     /// The terminal of the box.
     terminal: OwnedFd,
+    /// The output log of the box, which also has the sizes of its terminal.
+    log: Arc<Mutex<OutputLog>>,
     state: Mutex<FeedState>,
     /// Notified when an item is queued or the box ends.
     changed: Condvar,
@@ -77,8 +80,8 @@ enum QueueItem {
 }
 
 impl ScreenFeed {
-    pub(super) fn new(terminal: OwnedFd) -> Self {
-        Self { terminal, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(terminal: OwnedFd, log: Arc<Mutex<OutputLog>>) -> Self {
+        Self { terminal, log, state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {
@@ -161,6 +164,11 @@ impl ScreenFeed {
         let Some(size) = sizes.reduce(Size::within) else { return };
         if state.size == Some(size) {
             return;
+        }
+        // `belljar logs` renders the log at the size that the program wrote it for.
+        if state.size.unwrap_or(Size::DEFAULT) != size {
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.write(&log_lines::size_mark(size));
         }
         state.size = Some(size);
         // The screen process gets the new size before the output that the program writes for this size.

@@ -30,6 +30,7 @@ pub(crate) struct AttachArgs {
 #[command(after_help = "Examples:
   belljar logs dev --tail 100
   belljar logs dev --follow
+  belljar logs dev --raw
   belljar logs fix-login/fix[0]")]
 pub(crate) struct LogsArgs {
     /// Name of the box, or a task of the run of a plan
@@ -41,6 +42,9 @@ pub(crate) struct LogsArgs {
     /// Print only this many lines from the end
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
+    /// Print the recorded bytes with all control sequences; refused at a terminal
+    #[arg(long)]
+    pub(crate) raw: bool,
 }
 
 /// A named box, or the box of a task of a plan.
