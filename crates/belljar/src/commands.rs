@@ -14,6 +14,7 @@ pub(crate) mod diff;
 pub(crate) mod discard;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+pub(crate) mod forward;
 pub(crate) mod gc;
 pub(crate) mod init;
 pub(crate) mod ledger;

@@ -1,4 +1,4 @@
-//! Starts more programs in a running box, and pauses the box.
+//! Starts more programs in a running box, connects to its ports, and pauses the box.
 //!
 //! Init starts each program under the restrictions of the box. No host process ever enters the
 //! namespaces of a box, so no host process is ever half inside. Each request carries its own socket for
@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -17,13 +18,14 @@ use belljar_init::plan::{ExecCommand, ExecEvent, ExecSpec, InitCommand, Stdio};
 use belljar_init::wire;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use rustix::pipe::PipeFlags;
 
 use crate::janitor::socket_pair;
 use crate::processes;
 
 /// The channel to the init of a running box, through which more programs are started. It starts
-/// programs and pauses the box; threads can share it.
+/// programs, connects to ports and pauses the box; threads can share it.
 #[derive(Debug)]
 pub struct ExecChannel {
     socket: OwnedFd,
@@ -107,6 +109,8 @@ const MAX_BYTES: usize = wire::MAX_MESSAGE - 4096;
 /// The maximum length of the encoded length prefix of a string in a message.
 const LENGTH: usize = 8;
 const KILLED: i32 = 9;
+/// Timeout for a connection on the loopback of a box, whose queue of new connections can be full.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a pause. Only a process in an uninterruptible system call needs noticeable time.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -138,6 +142,41 @@ impl ExecChannel {
             Some(_) => ExecStreams::Terminal(terminal.pop().ok_or(ExecError::Gone)?),
         };
         Ok(ExecProcess { streams: Some(streams), socket, ended: Mutex::new(None) })
+    }
+
+    /// Connects to a TCP port on the loopback of the box, by IPv4 or else by IPv6. The connection is made
+    /// in the network of the box, so it reaches no other port and no other network.
+    ///
+    /// Blocks while the box is paused. The kind of the error is `ConnectionRefused` if no program listens.
+    pub fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let v4 = self.connect_to((Ipv4Addr::LOCALHOST, port).into());
+        match v4 {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let v6 = self.connect_to((Ipv6Addr::LOCALHOST, port).into());
+                v6.map_err(|_| error) // the kernel can lack IPv6
+            }
+            connected => connected,
+        }
+    }
+
+    fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let (ours, theirs) = socket_pair()?;
+        let command = ExecCommand::Socket { is_v6: address.is_ipv6() };
+        wire::send(self.socket.as_fd(), &command, &[theirs.as_fd()])?;
+        drop(theirs);
+        let socket = match wire::receive(ours.as_fd(), wire::MAX_SMALL_MESSAGE)? {
+            Some((ExecEvent::Socket, mut descriptors)) => descriptors.pop(),
+            Some((ExecEvent::Failed { errno, .. }, _)) => {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            _ => None,
+        };
+        let socket = socket.ok_or(io::ErrorKind::BrokenPipe)?;
+        // A program that accepts no connections must not block the caller for minutes.
+        rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_TIMEOUT))?;
+        rustix::net::connect(&socket, &address)?;
+        rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, None)?;
+        Ok(TcpStream::from(socket))
     }
 
     /// Stops every process of the box until the returned value is dropped.
@@ -280,7 +319,9 @@ fn receive_started(socket: &OwnedFd) -> Result<Vec<OwnedFd>, ExecError> {
         Some((ExecEvent::Failed { what, errno }, _)) => {
             ExecError::Refused { what, source: os(errno) }
         }
-        Some((ExecEvent::Ended { .. } | ExecEvent::Stopped, _)) | None => ExecError::Gone,
+        Some((ExecEvent::Ended { .. } | ExecEvent::Stopped | ExecEvent::Socket, _)) | None => {
+            ExecError::Gone
+        }
     })
 }
 

@@ -20,6 +20,7 @@ mod build;
 pub mod client;
 mod connection;
 mod exec;
+mod forwards;
 mod health;
 mod legacy;
 mod listener;

@@ -1,4 +1,5 @@
-//! Starts additional programs in a running box, and pauses all its processes.
+//! Starts additional programs in a running box, pauses all its processes, and creates sockets for its
+//! supervisor.
 //!
 //! The supervisor sends commands over the exec channel, each with a separate socket for its events. So
 //! programs do not wait for each other, and a pause ends when the requester closes its socket. While the
@@ -122,6 +123,9 @@ impl<'a> ExecProcesses<'a> {
         match wire::receive(channel.as_fd(), wire::MAX_MESSAGE) {
             Ok(Some((ExecCommand::Exec(spec), descriptors))) => self.exec(&spec, descriptors),
             Ok(Some((ExecCommand::Pause, descriptors))) => self.begin_pause(descriptors),
+            Ok(Some((ExecCommand::Socket { is_v6 }, descriptors))) => {
+                send_socket(is_v6, descriptors);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(None) | Err(_) => self.channel = None,
         }
@@ -248,6 +252,22 @@ impl ExecProcess {
         let descriptors: Vec<BorrowedFd<'_>> = master.iter().map(|fd| fd.as_fd()).collect();
         wire::send(socket.as_fd(), event, &descriptors).ok(); // the supervisor can have closed it
     }
+}
+
+/// Creates a TCP socket in the network of the box and sends it to the supervisor.
+fn send_socket(is_v6: bool, descriptors: Vec<OwnedFd>) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let Some(reply) = descriptors.into_iter().next() else { return }; // too many open descriptors
+    let family = if is_v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let sent = match socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
+        Ok(socket) => wire::send(reply.as_fd(), &ExecEvent::Socket, &[socket.as_fd()]),
+        Err(error) => {
+            let what = "cannot create a socket in the box".to_owned();
+            let event = ExecEvent::Failed { what, errno: error.raw_os_error() };
+            wire::send(reply.as_fd(), &event, &[])
+        }
+    };
+    sent.ok(); // the supervisor can have closed it
 }
 
 fn is_readable(fd: BorrowedFd<'_>) -> bool {

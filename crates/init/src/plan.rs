@@ -59,6 +59,9 @@ pub enum ExecCommand {
     /// Tells init to stop all processes until the supervisor closes the socket. Answered by
     /// [`ExecEvent::Stopped`].
     Pause,
+    /// Tells init to create a TCP socket, which stays in the network of the box and which the supervisor
+    /// connects. Answered by [`ExecEvent::Socket`].
+    Socket { is_v6: bool },
 }
 
 /// A program to start in a running box, with its arguments, variables and streams.
@@ -87,6 +90,8 @@ pub enum ExecEvent {
     Ended { exit: Option<i32>, signal: Option<i32> },
     /// The signal `SIGSTOP` was sent to all processes of the box.
     Stopped,
+    /// A TCP socket that is not connected, as a descriptor.
+    Socket,
 }
 
 /// The part of building a box that failed.

@@ -264,6 +264,8 @@ events! {
     }
     /// A box was created as a copy of another box or of its snapshot.
     BoxForked "box.forked" { name: String, from: String, tag: Option<String> }
+    /// A port of the host was forwarded to a port of a box.
+    BoxForwarded "box.forwarded" { name: String, host_port: u64, port: u64, uid: u64 }
     /// Items of the trash were deleted permanently.
     TrashEmptied "trash.emptied" { trash: Vec<String> }
     /// An API was added to the operator's configuration.

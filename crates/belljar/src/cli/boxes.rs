@@ -1,6 +1,7 @@
 //! Arguments of the commands for named boxes.
 
 pub(crate) mod terminals;
+pub(crate) mod transfer;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

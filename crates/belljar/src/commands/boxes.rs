@@ -17,7 +17,7 @@ use belljar_engine::moment;
 use belljar_engine::scope::Scoped;
 use belljar_engine::supervisor::{
     self,
-    protocol::{FromSupervisor, Live, ToSupervisor},
+    protocol::{Forward, FromSupervisor, Live, ToSupervisor},
 };
 
 /// Runs `belljar list`.
@@ -162,6 +162,9 @@ impl BoxReport {
         }
         if let Some(health) = self.live.as_ref().and_then(|live| live.health) {
             text.push_str(&format!("health     {}\n", health.name()));
+        }
+        for Forward { host_port, port } in self.live.iter().flat_map(|live| &live.forwards) {
+            text.push_str(&format!("forward    http://127.0.0.1:{host_port} to port {port}\n"));
         }
         text.push_str(&format!("review     {}\n", self.review()));
         text.push_str(&format!("kept in    {}\n", named_box.dir.display()));

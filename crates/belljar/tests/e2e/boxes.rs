@@ -5,6 +5,7 @@ mod attach;
 mod changes;
 mod clones;
 mod exec;
+mod forward;
 mod killed_commands;
 mod killed_processes;
 mod logs;

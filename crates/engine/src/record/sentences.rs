@@ -130,6 +130,10 @@ fn known(event: &Event) -> String {
                 event.tag.as_deref().map_or_else(String::new, |tag| format!("@{}", short(tag)));
             format!("{} from {}{tag}", short(&event.name), short(&event.from))
         }
+        Event::BoxForwarded(event) => {
+            let (name, host_port, port) = (short(&event.name), event.host_port, event.port);
+            format!("127.0.0.1:{host_port} to port {port} of {name}, by user {}", event.uid)
+        }
         Event::TrashEmptied(event) => list(&event.trash),
         Event::ApiAdded(api) => format!("{} for {}", short(&api.name), list(&api.allow)),
         Event::AlarmRaised(alarm) => format!("{}: {}", short(&alarm.alarm), short(&alarm.detail)),

@@ -13,7 +13,7 @@ use super::client::{open_directory, socket_in};
 use super::connection::{self, receive_small, send};
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
 use super::session::BoxSession;
-use super::{exec, viewers};
+use super::{exec, forwards, viewers};
 use crate::approvals::RequestId;
 use crate::error::ErrorKind;
 use crate::logging;
@@ -61,7 +61,7 @@ pub(crate) fn is_own_user(client: &UnixStream) -> bool {
 }
 
 /// Reads the request of one client and carries it out.
-fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
+fn serve_one(client: &UnixStream, session: &Arc<BoxSession>) -> io::Result<()> {
     client.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     send(client, &Hello::of_supervisor())?;
     let Some(hello) = receive_small::<Hello>(client)? else { return Ok(()) };
@@ -88,6 +88,11 @@ fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
             None => session.target.refused("the request of the client names no caller"),
         },
         ToSupervisor::Status => FromSupervisor::Status(session.live()),
+        ToSupervisor::Forward(forward) => {
+            let peer = rustix::net::sockopt::socket_peercred(client)?;
+            forwards::open(session, forward, peer.uid.as_raw())
+        }
+        ToSupervisor::RemoveForward { host_port } => forwards::remove(session, host_port),
         ToSupervisor::SetNetwork(change) => match session.rules.change(&change) {
             Ok(()) => FromSupervisor::Ok,
             Err(error) => session.target.refused(&format!("{error:#}")),

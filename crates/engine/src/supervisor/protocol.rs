@@ -10,7 +10,8 @@
 //! | `Start` (a program) | `Output` and `ToolCall`, then `Ended` or `Failed` |
 //! | `ToolAnswer`, `Cancel` | nothing |
 //! | `Status` | `Status` |
-//! | `Stop`, `SetNetwork`, `Extend`, `ApprovalAnswered` | `Ok` or `Failed` |
+//! | `Stop`, `SetNetwork`, `Extend`, `ApprovalAnswered`, `RemoveForward` | `Ok` or `Failed` |
+//! | `Forward` | `Forwarded` or `Failed` |
 //! | `Pause` | `Ok`; the box is paused until the client closes the connection |
 //! | `Attach`, then `Keys`, `Resize`, `Scroll` | `Ok`, then bytes for a terminal |
 //! | `Exec`, then `Signal` | `ExecStarted` and descriptors, then `ExecEnded` |
@@ -94,6 +95,10 @@ pub enum ToSupervisor {
     Exec(ExecSpec),
     /// Sends a signal to the program that [`ToSupervisor::Exec`] started.
     Signal(i32),
+    /// Forwards a port of the host to a port of the box.
+    Forward(Forward),
+    /// Ends the forward of this port of the host.
+    RemoveForward { host_port: u16 },
 }
 
 impl ToSupervisor {
@@ -122,6 +127,8 @@ impl ToSupervisor {
             Self::Scroll(_) => "scroll",
             Self::Exec(_) => "exec",
             Self::Signal(_) => "signal",
+            Self::Forward(_) => "forward",
+            Self::RemoveForward { .. } => "remove-forward",
         }
     }
 }
@@ -146,6 +153,8 @@ pub enum FromSupervisor {
     ExecStarted,
     /// Reports the exit status of the additional program, or the signal that killed it.
     ExecEnded { exit: Option<i32>, signal: Option<i32> },
+    /// Reports that a port is forwarded, and whether a program of the box listens on its port now.
+    Forwarded { is_served: bool },
     /// Reports that a request failed.
     Failed { kind: ErrorKind, message: String },
 }
@@ -159,6 +168,14 @@ pub struct ExecSpec {
     pub workdir: Option<Vec<u8>>,
     /// The size of the program's terminal. `None` gives the program pipes instead of a terminal.
     pub terminal: Option<Size>,
+}
+
+/// A port of the host's loopback that is forwarded to a port of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    pub host_port: u16,
+    /// The port on the loopback of the box.
+    pub port: u16,
 }
 
 /// The current state of a running named box, as its supervisor reports it.
@@ -177,6 +194,8 @@ pub struct Live {
     pub dark: bool,
     /// The result of the last health check. `None` if the box has no health check.
     pub health: Option<Health>,
+    #[serde(default)]
+    pub forwards: Vec<Forward>,
 }
 
 /// The result of a box's health check.

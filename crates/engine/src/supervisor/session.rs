@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use super::exec::ExecTarget;
+use super::forwards::Forwards;
 use super::live_rules::LiveRules;
 use super::output_log::OutputLog;
 use super::protocol::{Health, Live};
@@ -50,6 +51,7 @@ pub(super) struct BoxSession {
     since: u64,
     last_output: AtomicU64,
     health: Mutex<Option<Health>>,
+    pub(super) forwards: Forwards,
 }
 
 impl BoxSession {
@@ -75,6 +77,7 @@ impl BoxSession {
             since: scoped.clock().millis(),
             last_output: AtomicU64::new(0),
             health: Mutex::default(),
+            forwards: Forwards::default(),
             target: ExecTarget::new(scoped, name.clone(), run, exec_channel),
         }
     }
@@ -163,6 +166,7 @@ impl BoxSession {
             health: *self.health.lock().unwrap_or_else(PoisonError::into_inner),
             questions: self.rules.control.open_requests(),
             dark: self.rules.control.is_broker_gone(),
+            forwards: self.forwards.list(),
         }
     }
 }
