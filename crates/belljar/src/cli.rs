@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Shell(boxes::terminals::ShellArgs),
     /// Show the output of a box
     Logs(boxes::terminals::LogsArgs),
+    /// Copy files between this machine and a running box
+    Cp(boxes::transfer::CopyArgs),
     /// Forward a port of this machine to a port of a running box
     Forward(boxes::transfer::ForwardArgs),
     /// Show and control all boxes in a full-screen view

@@ -9,6 +9,7 @@ pub(crate) mod boxes;
 pub(crate) mod clone;
 pub(crate) mod code;
 pub(crate) mod completions;
+pub(crate) mod cp;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod discard;

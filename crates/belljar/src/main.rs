@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => commands::exec::run(args),
         Command::Shell(args) => commands::exec::shell(args),
         Command::Logs(args) => commands::logs::run(args),
+        Command::Cp(args) => commands::cp::run(args),
         Command::Forward(args) => commands::forward::run(args),
         Command::Ui => commands::ui::run(),
         Command::Down(args) => commands::boxes::down(args),

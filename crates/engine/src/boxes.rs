@@ -7,6 +7,7 @@ mod lifecycle;
 mod network;
 mod restore;
 pub mod snapshot;
+pub mod transfer;
 pub mod unapplied;
 
 pub use copies::{Reset, fork, reset};

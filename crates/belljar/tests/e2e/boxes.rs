@@ -4,6 +4,7 @@ mod approvals;
 mod attach;
 mod changes;
 mod clones;
+mod copy;
 mod exec;
 mod forward;
 mod killed_commands;
