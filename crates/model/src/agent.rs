@@ -8,6 +8,7 @@
 //! install = "npm install -g some-agent"     # shown when the program is not found
 //! start = ["--quiet"]                       # arguments of the first start
 //! again = ["--continue"]                    # arguments for the later starts of a stopped box
+//! again-needs = ".some-agent/chats"         # `again` only if this path of the box's home has content
 //! skip-all = ["--yes"]                      # added when the agent must work without asking
 //! env = ["NO_UPDATE=1"]
 //! allow = ["anthropic"]                     # same form as --allow
@@ -63,6 +64,9 @@ pub struct Agent {
     pub install: Option<String>,
     pub start: Vec<String>,
     pub again: Vec<String>,
+    /// A path in the home of the box. Unless it is a file or a directory that is not empty, a later start
+    /// uses `start`.
+    pub again_needs: Option<PathBuf>,
     pub skip_all: Vec<String>,
     pub env: Vec<EnvVar>,
     pub allow: Vec<Allow>,

@@ -41,6 +41,8 @@ pub struct Outfit {
     pub argv: Vec<OsString>,
     /// The agent's program with its arguments, for all later starts of the box.
     pub argv_again: Vec<OsString>,
+    /// The path in the home of the box that `argv_again` needs, if it needs one.
+    pub again_needs: Option<PathBuf>,
     /// Options that override the template. Options of the command line override these.
     pub overrides: Overrides,
     /// Secrets that the agent declares in addition to the configuration. See `Config::with_secrets`.
@@ -147,6 +149,7 @@ impl Outfit {
         };
         self.argv = command(&agent.start);
         self.argv_again = command(&agent.again);
+        self.again_needs = agent.again_needs.clone();
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use belljar_box::Mask;
 use belljar_model::boxes::{BoxRecord, BoxWorkspace};
 use belljar_model::permission::Permissions;
 use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 
 use crate::agents::{self, HomeFile, OutfitRequest};
 use crate::box_store::NamedBox;
@@ -75,7 +76,9 @@ impl Setup {
             spec.network.as_ref().map_or_else(|| base.clone(), |change| change.onto(base.clone()));
         refuse_own_program(host, &template, workspace)?;
         let network_config = NetworkConfig::of_box(&template, &config, state)?;
-        let agent_argv = if of.run().is_some() { outfit.argv_again } else { outfit.argv };
+        let has_needed = outfit.again_needs.is_none_or(|path| has_content(&of.dir, &path));
+        let is_again = of.run().is_some() && has_needed;
+        let agent_argv = if is_again { outfit.argv_again } else { outfit.argv };
         let argv = match &spec.program {
             None if agent_argv.is_empty() => vec![OsString::from(shell())],
             None => agent_argv,
@@ -86,6 +89,26 @@ impl Setup {
         let tty = spec.terminal;
         Ok(Self { template, base, config, sources, network_config, argv, tty, files, masks, home })
     }
+}
+
+/// Returns whether a path in the home of a box is a file, or a directory with an entry. Links are not
+/// followed, because the box wrote its home.
+fn has_content(of: &Path, path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let open = || -> rustix::io::Result<bool> {
+        let home_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let home = rustix::fs::open(of.join("home"), home_flags, Mode::empty())?;
+        let found = rustix::fs::openat2(&home, path, flags, Mode::empty(), beneath)?;
+        if !rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode).is_dir() {
+            return Ok(true);
+        }
+        let is_entry = |entry: rustix::fs::DirEntry| {
+            ![&b"."[..], b".."].contains(&entry.file_name().to_bytes())
+        };
+        Ok(Dir::read_from(&found)?.any(|entry| entry.is_ok_and(is_entry)))
+    };
+    open().unwrap_or(false)
 }
 
 /// Returns the permissions of a named box under the current configuration.

@@ -21,6 +21,7 @@ pub(super) struct Raw {
     install: Option<String>,
     start: Vec<String>,
     again: Option<Vec<String>>,
+    again_needs: Option<PathBuf>,
     skip_all: Vec<String>,
     env: Vec<EnvVar>,
     allow: Vec<Allow>,
@@ -37,12 +38,13 @@ pub(super) struct Raw {
 const MAX_FILES: usize = 64;
 
 /// All keys of an agent's definition file except `secret`, whose tables have names.
-pub(super) const KEYS: [(&str, ParseValue<Raw>); 15] = [
+pub(super) const KEYS: [(&str, ParseValue<Raw>); 16] = [
     ("title", |raw, value| set(&mut raw.title, line(value))),
     ("program", |raw, value| set(&mut raw.program, program(value))),
     ("install", |raw, value| set(&mut raw.install, line(value))),
     ("start", |raw, value| fill(&mut raw.start, list(value))),
     ("again", |raw, value| set(&mut raw.again, list(value))),
+    ("again-needs", |raw, value| set(&mut raw.again_needs, path_in_home(value))),
     ("skip-all", |raw, value| fill(&mut raw.skip_all, list(value))),
     ("env", |raw, value| fill(&mut raw.env, list(value))),
     ("allow", |raw, value| fill(&mut raw.allow, rules::allow(value))),
@@ -73,6 +75,7 @@ impl Raw {
             program: self.program.ok_or("`program` is missing")?,
             install: self.install,
             again: self.again.unwrap_or_else(|| self.start.clone()),
+            again_needs: self.again_needs,
             start: self.start,
             skip_all: self.skip_all,
             env: self.env,
@@ -235,6 +238,14 @@ fn in_home(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Invalid> {
     match paths.iter().all(|path| is_in_home(path)) {
         true => Ok(paths),
         false => Err(invalid("must be paths relative to the user's home, without `~/` and `..`")),
+    }
+}
+
+fn path_in_home(value: &Value<'_>) -> Result<PathBuf, Invalid> {
+    let path = PathBuf::from(text(value)?);
+    match is_in_home(&path) {
+        true => Ok(path),
+        false => Err(invalid("must be a path relative to the home, without `~/` and `..`")),
     }
 }
 

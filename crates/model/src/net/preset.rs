@@ -60,7 +60,9 @@ const PRESETS: [Data; 9] = [
             name: "anthropic",
             hosts: &["api.anthropic.com"],
             slots: &["header:x-api-key", "header:authorization"],
-            shape: "sk-ant-api03-{93}AA",
+            // Claude Code stores the last twenty characters of a key that the user approved. They are
+            // the same in every box, so that `claude.toml` can approve them.
+            shape: "sk-ant-api03-{75}-belljar-placeholder",
             env: "ANTHROPIC_API_KEY",
         }],
     },

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use belljar_testkit::{Authority, Canary, Lab, Model};
+use belljar_testkit::{Authority, Canary, Lab, Model, Terminal};
 use serde_json::{Value, json};
 
 use super::parse_object;
@@ -207,4 +207,63 @@ fn gemini_works_in_a_box_without_its_real_api_key() {
             "gemini -m gemini-2.5-flash --yolo --output-format json -p 'Do it.' < /dev/null",
         ],
     });
+}
+
+/// Returns the rendered output of the box `task` when it has this text, which can take long on a small machine.
+#[track_caller]
+fn wait_for_screen(lab: &Lab, text: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(240);
+    loop {
+        let shown = lab.belljar(["logs", "task"]).run().out();
+        if shown.contains(text) {
+            return shown;
+        }
+        assert!(Instant::now() < deadline, "no {text:?} on the screen:\n{shown}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn claude_code_starts_without_questions_and_continues_only_a_conversation() {
+    let (lab, authority) = (lab(), Authority::new());
+    let host = "api.anthropic.com";
+    let model = Model::answering(&authority, &[host], Vec::new(), "The answer of the model.");
+    let connect = model.address();
+    lab.configure_for(
+        &authority,
+        &format!("[[template.default.allow]]\nhost = {host:?}\nconnect = \"{connect}\"\n"),
+    );
+    lab.belljar(["secret", "set", "anthropic"])
+        .input("sk-ant-api03-a-real-key-0123456789")
+        .succeed();
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", agents_dir().display());
+    let belljar = |args: &[&str]| lab.belljar(args).env("PATH", &path);
+    let program = || {
+        let status = parse_object(&lab.belljar(["status", "task", "--json"]).succeed());
+        let words = status["run"]["argv"].as_array().unwrap().len();
+        (status["state"].as_str().unwrap().to_owned(), words)
+    };
+    belljar(&["up", "task", "--agent", "claude"]).succeed();
+    // The prompt appears at once: Claude Code does not ask whether it may use the key.
+    let shown = wait_for_screen(&lab, "❯");
+    assert!(!shown.contains("API key") && !shown.contains("recommended"), "{shown}");
+    // Without a conversation, the box starts again without `--continue`, which would exit.
+    belljar(&["stop", "--now", "task"]).succeed();
+    fs::remove_file(lab.state().join("boxes/task/output.log")).unwrap();
+    belljar(&["start", "task"]).succeed();
+    let shown = wait_for_screen(&lab, "❯");
+    assert!(!shown.contains("API key"), "the placeholder of each start is approved:\n{shown}");
+    assert_eq!(program(), ("running".to_owned(), 1));
+    // With a conversation, the box continues it.
+    let mut terminal = Terminal::start(belljar(&["attach", "task"]), 40, 120);
+    terminal.wait_for("❯");
+    terminal.type_keys("Say something.");
+    terminal.wait_for("something.");
+    terminal.type_keys("\r");
+    wait_for_screen(&lab, "The answer of the model.");
+    belljar(&["stop", "--now", "task"]).succeed();
+    terminal.end();
+    belljar(&["start", "task"]).succeed();
+    assert_eq!(program(), ("running".to_owned(), 2));
+    belljar(&["stop", "--now", "task"]).succeed();
 }
