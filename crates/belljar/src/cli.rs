@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Stop(boxes::StopArgs),
     /// Start a stopped box
     Start(boxes::StartArgs),
+    /// Stop boxes and start them again
+    Restart(boxes::RestartArgs),
     /// Connect this terminal to the program of a box
     Attach(boxes::terminals::AttachArgs),
     /// Run another program in a running box

@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Status(args) => commands::boxes::status(args),
         Command::Stop(args) => commands::boxes::stop(args),
         Command::Start(args) => commands::boxes::start(args),
+        Command::Restart(args) => commands::boxes::restart(args),
         Command::Attach(args) => commands::attach::run(args),
         Command::Exec(args) => commands::exec::run(args),
         Command::Shell(args) => commands::exec::shell(args),

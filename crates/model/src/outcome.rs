@@ -169,6 +169,20 @@ impl RunResult {
     pub fn exit_code(&self) -> u8 {
         self.reason.exit_code(self.exit, self.signal)
     }
+
+    /// Describes how a run of a named box ended, with the exit status or the signal of its program.
+    pub fn end_of_box(&self) -> String {
+        let sentence = self.reason.sentence();
+        match (self.reason, self.exit, self.signal) {
+            (Reason::Exited, Some(exit), _) => format!("{sentence} with status {exit}"),
+            (Reason::Signaled, _, Some(signal)) => {
+                format!("the program was killed by signal {signal}")
+            }
+            // A named box has no terminal whose Ctrl-C could interrupt it.
+            (Reason::Interrupted, ..) => "the box was stopped".to_owned(),
+            _ => sentence.to_owned(),
+        }
+    }
 }
 
 impl Reason {
@@ -268,6 +282,15 @@ pub(crate) mod tests {
         for reason in Reason::ALL {
             assert_ne!(ended(reason, None, None).exit_code(), 0, "{reason:?}");
         }
+    }
+
+    #[test]
+    fn end_of_box_names_the_exit_status_and_the_signal() {
+        let end = |reason, exit, signal| ended(reason, exit, signal).end_of_box();
+        assert_eq!(end(Reason::Exited, Some(3), None), "the program exited with status 3");
+        assert_eq!(end(Reason::Signaled, None, Some(9)), "the program was killed by signal 9");
+        assert_eq!(end(Reason::Interrupted, None, Some(15)), "the box was stopped");
+        assert_eq!(end(Reason::Memory, None, Some(9)), Reason::Memory.sentence());
     }
 
     #[test]

@@ -118,6 +118,22 @@ pub(crate) struct StartArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The box keeps its home, its changes and its snapshots, and gets a new broker and new placeholders.
+
+Examples:
+  belljar restart dev"
+)]
+pub(crate) struct RestartArgs {
+    /// Names of the boxes
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<BoxName>,
+    /// Kill the program at once instead of asking it to end
+    #[arg(long)]
+    pub(crate) now: bool,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Examples:
   belljar down dev
   belljar down task-1 task-2 --discard-work")]

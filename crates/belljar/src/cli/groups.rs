@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         "Boxes that stay",
         &[
             "up", "list", "status", "attach", "exec", "shell", "logs", "cp", "forward", "stop",
-            "start", "down", "ui", "snapshot", "fork", "reset", "restore", "gc",
+            "start", "restart", "down", "ui", "snapshot", "fork", "reset", "restore", "gc",
         ],
     ),
     ("Network and secrets", &["network", "net", "secret", "approve", "api"]),

@@ -1,10 +1,10 @@
-//! `belljar list`, `status`, `start`, `stop` and `down`: list, start, stop and remove named boxes.
+//! `belljar list`, `status`, `start`, `stop`, `restart` and `down`: list, start, stop and remove named boxes.
 
 use belljar_model::boxes::{BoxName, BoxState, BoxWorkspace};
 use belljar_model::{RunRecord, display};
 use serde::Serialize;
 
-use crate::cli::boxes::{DownArgs, ListArgs, StartArgs, StatusArgs, StopArgs};
+use crate::cli::boxes::{DownArgs, ListArgs, RestartArgs, StartArgs, StatusArgs, StopArgs};
 use crate::commands::up::start_all;
 use crate::exit::Outcome;
 use crate::print;
@@ -76,6 +76,18 @@ pub(crate) fn stop(args: &StopArgs) -> Outcome {
     Ok(0)
 }
 
+/// Runs `belljar restart`.
+pub(crate) fn restart(args: &RestartArgs) -> Outcome {
+    let state = scope::open(None)?;
+    let boxes: Result<Vec<NamedBox>, EngineError> =
+        args.names.iter().map(|name| NamedBox::find(&state, name)).collect();
+    let boxes = boxes?;
+    for named_box in &boxes {
+        boxes::stop(&state, named_box, args.now)?;
+    }
+    start_all(&state, &boxes)
+}
+
 /// Runs `belljar down`.
 pub(crate) fn down(args: &DownArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -131,6 +143,11 @@ impl BoxReport {
         }
     }
 
+    /// Returns whether the box runs without a network, because its broker has exited.
+    fn is_broker_dead(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.dark)
+    }
+
     /// Returns whether changes of the box wait for review, as text.
     fn review(&self) -> &'static str {
         let waits = self.run.as_ref().is_some_and(|run| run.review.is_pending());
@@ -144,7 +161,8 @@ impl BoxReport {
             || "-".to_owned(),
             |path| display::safe(path.as_os_str().as_encoded_bytes()).to_string(),
         );
-        format!("{name:<20}  {:<12}  {:<16}  {place}\n", self.state.name(), self.review())
+        let network = if self.is_broker_dead() { "  network down: broker died" } else { "" };
+        format!("{name:<20}  {:<12}  {:<16}  {place}{network}\n", self.state.name(), self.review())
     }
 
     /// Returns the text of `belljar status`.
@@ -157,8 +175,18 @@ impl BoxReport {
                 run.argv.iter().map(|word| display::safe(word).to_string()).collect();
             text.push_str(&format!("program    {}\n", argv.join(" ")));
             if let Some(result) = &run.result {
-                text.push_str(&format!("ended      {}\n", result.reason.sentence()));
+                text.push_str(&format!("ended      {}\n", result.end_of_box()));
             }
+        }
+        if self.state == BoxState::Running && self.live.is_none() {
+            text.push_str(
+                "warning    the supervisor does not respond; it may be stopped or busy\n",
+            );
+        }
+        if self.is_broker_dead() {
+            let name = &self.name;
+            let advice = format!("`belljar restart {name}` restores it");
+            text.push_str(&format!("network    down: the broker died; {advice}\n"));
         }
         if let Some(health) = self.live.as_ref().and_then(|live| live.health) {
             text.push_str(&format!("health     {}\n", health.name()));

@@ -64,15 +64,16 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let state = scope::open(None)?;
     let is_tty = wants_terminal(args);
     let size = is_tty.then(|| terminal::size(io::stdin()).unwrap_or((24, 80)));
-    // Signals are blocked before threads are started, so that all threads inherit the block.
-    let signals = SignalFd::new(&FORWARDED_SIGNALS)
-        .context("cannot watch for signals")
-        .kind(ErrorKind::Broken)?;
     let spec = spec(args, size);
     let connection = match &args.name {
         BoxTarget::Box(name) => start_in_box(&state, name, spec)?,
         BoxTarget::Task(target) => start_in_task(&state, target, spec)?,
     };
+    // Until the program has started, a signal ends this command: the supervisor can be unable to answer.
+    // Signals are blocked before threads are started, so that all threads inherit the block.
+    let signals = SignalFd::new(&FORWARDED_SIGNALS)
+        .context("cannot watch for signals")
+        .kind(ErrorKind::Broken)?;
     let descriptors = supervisor::receive_descriptors(&connection)
         .context("cannot receive the streams of the program")
         .kind(ErrorKind::Broken)?;

@@ -243,7 +243,7 @@ name       plain
 state      stopped
 made       [TIME]
 program    sh -c echo box > boxed; echo kept > ~/note; echo ready; exec sleep 1000
-ended      the run was interrupted
+ended      the box was stopped
 review     waits for review
 kept in    [LAB]/state/boxes/plain
 holds      1 change (boxed)

@@ -28,6 +28,8 @@ use crate::store::{Run, lock};
 
 /// The maximum time to wait for a supervisor's response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time to wait for the state of a box, which a supervisor knows at once.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A supervisor of a named box that has not reported yet whether the box started.
 #[derive(Debug)]
@@ -125,7 +127,9 @@ pub fn ask(
     of: &NamedBox,
     request: &ToSupervisor,
 ) -> Result<FromSupervisor, EngineError> {
-    call(state, of, request, Some(RESPONSE_TIMEOUT)).map(|(_, response)| response)
+    let is_status = matches!(request, ToSupervisor::Status);
+    let timeout = if is_status { STATUS_TIMEOUT } else { RESPONSE_TIMEOUT };
+    call(state, of, request, Some(timeout)).map(|(_, response)| response)
 }
 
 /// Sends a request to the supervisor of a box. Returns the response and the open connection, for requests

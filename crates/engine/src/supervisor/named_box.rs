@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use belljar_box::{HomeMount, LayerSync, OverlayLayers, Stream, Workspace};
 use belljar_model::boxes::{BoxName, BoxWorkspace};
-use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
+use belljar_model::{Mode, Purpose, Reason, Review, RunState, WorkspaceAt};
 use belljar_workspace::{Layers, RunPaths, SealLimits};
 use rustix::fs::{Mode as FileMode, OFlags};
 use tracing::Span;
@@ -188,7 +188,11 @@ impl StartedBox {
             let sentence = ended.finished.reason.sentence();
             state.notice(&Notice::Failed(format!("{sentence}: {error}")));
         }
-        let result = ended.result(changed);
+        let mut result = ended.result(changed);
+        // The signals of `belljar stop` have no other reason than the command.
+        if session.is_stopping() && result.reason == Reason::Signaled {
+            result.reason = Reason::Interrupted;
+        }
         let sealed = changed.filter(|changed| *changed > 0);
         ended.record_or_notice(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use belljar_box::ExecChannel;
@@ -51,6 +51,8 @@ pub(super) struct BoxSession {
     since: u64,
     last_output: AtomicU64,
     health: Mutex<Option<Health>>,
+    /// Whether a client asked the supervisor to stop the box.
+    is_stopping: AtomicBool,
     pub(super) forwards: Forwards,
 }
 
@@ -77,6 +79,7 @@ impl BoxSession {
             since: scoped.clock().millis(),
             last_output: AtomicU64::new(0),
             health: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
             forwards: Forwards::default(),
             target: ExecTarget::new(scoped, name.clone(), run, exec_channel),
         }
@@ -143,11 +146,17 @@ impl BoxSession {
 
     /// Ends the program of the box with SIGHUP and SIGTERM, or kills it at once if `now` is set.
     pub(super) fn stop(&self, now: bool) {
+        self.is_stopping.store(true, Ordering::Release);
         if now {
             rustix::io::write(&self.halt, b"1").ok(); // the box may have ended
         } else {
             end_gently();
         }
+    }
+
+    /// Returns whether a client asked the supervisor to stop the box.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
     }
 
     pub(super) fn set_health(&self, health: Health) {

@@ -56,7 +56,7 @@ fn row(scope: &Scoped, named_box: &NamedBox, open_approvals: &[Approval]) -> Row
         questions: if is_up { questions(named_box, open_approvals) } else { Vec::new() },
         program: display::safe_line(program.join(" ")),
         place,
-        ended: run.and_then(|run| run.result).map(|it| it.reason.sentence().to_owned()),
+        ended: run.and_then(|run| run.result).map(|result| result.end_of_box()),
     }
 }
 

@@ -82,6 +82,47 @@ fn killed_broker_is_recorded_and_its_box_keeps_running() {
 }
 
 #[test]
+fn killed_broker_shows_the_network_as_down_until_the_box_is_restarted() {
+    let lab = lab();
+    let supervisor = running_box(&lab);
+    kill(descendant_pid(supervisor, "belljar-broker"));
+    eventually("the supervisor has noticed the end of its broker", || {
+        status(&lab, "task")["live"]["dark"] == true
+    });
+    let page = lab.belljar(["status", "task"]).succeed();
+    let expect = "network    down: the broker died; `belljar restart task` restores it";
+    assert!(page.contains(expect), "{page}");
+    assert!(lab.belljar(["list"]).succeed().contains("network down: broker died"));
+    lab.belljar(["restart", "task"]).succeed();
+    assert_ne!(supervisor_pid(&lab, "task"), supervisor);
+    assert!(!lab.belljar(["status", "task"]).succeed().contains("network    down"));
+    lab.belljar(["stop", "--now", "task"]).succeed();
+}
+
+#[test]
+fn status_shows_how_a_box_ended() {
+    let lab = lab();
+    let ended = || {
+        let page = lab.belljar(["status", "task"]).succeed();
+        page.lines().find(|line| line.starts_with("ended")).unwrap_or_default().to_owned()
+    };
+    lab.belljar(["up", "task", "--", "sh", "-c", "exit 3"]).succeed();
+    wait_until_stopped(&lab);
+    assert_eq!(ended(), "ended      the program exited with status 3");
+    lab.belljar(["down", "task"]).succeed();
+    up(&lab, "task", "true");
+    lab.belljar(["stop", "task"]).succeed();
+    assert_eq!(ended(), "ended      the box was stopped");
+    lab.belljar(["start", "task"]).succeed();
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert_eq!(ended(), "ended      the box was stopped");
+    lab.belljar(["start", "task"]).succeed();
+    kill(descendant_pid(supervisor_pid(&lab, "task"), "sleep"));
+    wait_until_stopped(&lab);
+    assert_eq!(ended(), "ended      the program was killed by signal 9");
+}
+
+#[test]
 fn killed_program_stops_its_box_and_its_signal_is_recorded() {
     let lab = lab();
     let supervisor = running_box(&lab);
@@ -155,4 +196,27 @@ fn kill_if_running(pid: i32) {
     if is_supervisor(pid) {
         kill(pid);
     }
+}
+
+#[test]
+fn status_and_exec_do_not_hang_while_the_supervisor_is_stopped() {
+    let lab = lab();
+    let supervisor = running_box(&lab);
+    belljar_testkit::signal(supervisor, Signal::STOP);
+    let seen = lab.belljar(["status", "task"]).run();
+    assert!(seen.expect(0).contains("supervisor does not respond"), "{}", seen.out());
+    let exec = lab.belljar(["exec", "task", "--", "true"]).start();
+    let process = format!("/proc/{}", exec.pid());
+    eventually("the command waits for the supervisor", || {
+        let descriptors = fs::read_dir(format!("{process}/fd")).into_iter().flatten().flatten();
+        let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+        let stat = fs::read_to_string(format!("{process}/stat")).unwrap_or_default();
+        links.any(|link| link.to_string_lossy().starts_with("socket:")) && stat.contains(") S ")
+    });
+    exec.signal(Signal::TERM);
+    assert_eq!(exec.wait().code(), 128 + 15);
+    belljar_testkit::signal(supervisor, Signal::CONT);
+    assert_eq!(state(&lab, "task"), "running");
+    assert!(status(&lab, "task")["live"]["pid"].is_number());
+    lab.belljar(["stop", "--now", "task"]).succeed();
 }
