@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::SeekFrom;
+
 use crate::digest::Digest;
 use crate::frame::{
     self, BATCH_HEAD, BatchError, BatchHead, HEADER, HeaderError, LOG_MAGIC, LedgerId, MAGIC,
@@ -150,13 +152,12 @@ impl Log {
         {
             return Ok(true);
         }
-        let mut at = offset + 1;
+        let mut at = next_data(&self.file, offset + 1);
+        let mut window = vec![0; CHUNK];
         loop {
-            let mut window = vec![0; CHUNK];
             let count =
                 read_at(&self.file, &mut window, at).map_err(|source| self.read_error(source))?;
-            window.truncate(count);
-            for position in magics(&window) {
+            for position in magics(window.get(..count).unwrap_or_default()) {
                 if self.is_batch(at + position as u64, writer)? {
                     return Ok(true);
                 }
@@ -164,7 +165,7 @@ impl Log {
             if count < CHUNK {
                 return Ok(false);
             }
-            at += (CHUNK - MAGIC.len() + 1) as u64;
+            at = next_data(&self.file, at + (CHUNK - MAGIC.len() + 1) as u64);
         }
     }
 
@@ -277,6 +278,19 @@ pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result
         }
     }
     Ok(filled)
+}
+
+/// Returns the first offset from `offset` on that is not in a hole of the file.
+///
+/// A hole reads as zeros, so no batch starts in it. The result is the end of the file if only a
+/// hole follows, and `offset` if the file system does not know its holes. Moves the cursor of the
+/// file, which no reader of a log uses.
+pub(crate) fn next_data(file: &File, offset: u64) -> u64 {
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data,
+        Err(rustix::io::Errno::NXIO) => file.metadata().map_or(offset, |it| it.len().max(offset)),
+        Err(_) => offset,
+    }
 }
 
 /// Returns the positions at which a batch could start.

@@ -26,7 +26,7 @@ use crate::event::{Event, LedgerCreated, LedgerRepaired};
 use crate::frame::{self, LOG_MAGIC};
 use crate::head::Head;
 use crate::index::Query;
-use crate::log::{Log, LogError};
+use crate::log::{Log, LogError, next_data};
 use crate::paths::LedgerPaths;
 use crate::random;
 use crate::reader::{Reader, ReaderError};
@@ -69,6 +69,9 @@ pub struct Repair {
     /// The path of the file with the removed bytes.
     pub kept: PathBuf,
 }
+
+/// The size of one read while a torn append is copied.
+const COPY_WINDOW: usize = 1 << 20;
 
 /// Why a torn append was not removed.
 pub(super) enum CutError {
@@ -319,14 +322,28 @@ pub(super) fn cut_torn_tail(
         kept.set_file_name(format!("torn-{end}-{}", tip::now().time));
     }
     let cut = || -> io::Result<()> {
-        let mut rest = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
-        log.file().read_exact_at(&mut rest, end)?;
-        fs::write(&kept, rest)?;
+        copy_tail(log.file(), end, bytes, &File::create(&kept)?)?;
         file.set_len(end)?;
         file.sync_all()
     };
     cut().map_err(CutError::File)?;
     Ok(Repair { offset: end, bytes, kept })
+}
+
+/// Copies the `bytes` bytes of `log` from `end` on. Holes stay holes, because a crash can leave a tail
+/// that is longer than the memory and the free disk space.
+fn copy_tail(log: &File, end: u64, bytes: u64, copy: &File) -> io::Result<()> {
+    copy.set_len(bytes)?;
+    let mut window = vec![0; COPY_WINDOW];
+    let mut at = next_data(log, end);
+    while at < end + bytes {
+        let wanted = usize::try_from(end + bytes - at).unwrap_or(usize::MAX).min(COPY_WINDOW);
+        let part = window.get_mut(..wanted).unwrap_or_default();
+        log.read_exact_at(part, at)?;
+        copy.write_all_at(part, at - end)?;
+        at = next_data(log, at + wanted as u64);
+    }
+    Ok(())
 }
 
 pub(super) fn lock_file(paths: &LedgerPaths) -> Result<LockFile, OpenError> {

@@ -11,7 +11,7 @@ use std::thread;
 
 use crate::digest::Digest;
 use crate::frame::{self, BATCH_HEAD, BatchError, BatchHead, MAGIC};
-use crate::log::{Located, read_at};
+use crate::log::{Located, next_data, read_at};
 
 /// Consecutive complete batches.
 #[derive(Debug, Default)]
@@ -221,7 +221,7 @@ pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
     }
     let writer = torn.map(|head| head.writer);
     let mut window = vec![0; CHUNK];
-    let mut at = offset + 1;
+    let mut at = next_data(file, offset + 1);
     loop {
         let count = read_at(file, &mut window, at)?;
         let found = window.get(..count).unwrap_or_default().windows(MAGIC.len());
@@ -240,7 +240,7 @@ pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
         if count < CHUNK {
             return Ok(Behind::Nothing);
         }
-        at += (CHUNK - MAGIC.len() + 1) as u64;
+        at = next_data(file, at + (CHUNK - MAGIC.len() + 1) as u64);
     }
 }
 

@@ -2,11 +2,12 @@
 //! refused.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use belljar_ledger::{Code, Draft, Ledger, LogError, OpenError, Reader, Severity};
 use belljar_model::RunId;
 
+use crate::child::Process;
 use crate::fixture::{
     Acknowledged, Home, batches, codes, created, damages, event, run_id, spans, verify_deep,
 };
@@ -190,6 +191,28 @@ fn h12_log_damaged_in_the_middle_is_refused_and_not_truncated() {
     behind.check_named(&[Code::BatchMissing]);
     behind.check_refused(&[&log[..first], &log[second..], &log[first..second]].concat(), gap);
     behind.check_named(&[Code::BatchReordered]);
+}
+
+/// A file system can leave a long hole at the end of a log after a power failure.
+#[test]
+fn h12_sparse_tail_that_exceeds_the_memory_is_repaired() {
+    const TAIL: u64 = 1 << 30;
+    let home = Home::with_events(2);
+    let log = OpenOptions::new().write(true).open(home.log()).unwrap();
+    let end = log.metadata().unwrap().len();
+    log.write_all_at(b"torn", end + TAIL - 4).unwrap();
+    let ended = Process::start(&["prlimit", "--data=268435456"], "open", home.path()).end();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!ended.errors.contains("error"), "{ended:?}");
+    assert_eq!(batches(&fs::read(home.log()).unwrap()).concat().len(), 4);
+    let kept =
+        OpenOptions::new().read(true).open(home.paths().ledger().join(format!("torn-{end}")));
+    let kept = kept.unwrap();
+    let (mut last, meta) = ([0; 4], kept.metadata().unwrap());
+    kept.read_exact_at(&mut last, TAIL - 4).unwrap();
+    assert_eq!((meta.len(), &last), (TAIL, b"torn"));
+    assert!(meta.blocks() * 512 < TAIL / 64, "the copy is sparse: {} blocks", meta.blocks());
+    assert_eq!(codes(&home.verify()), []);
 }
 
 /// The salts of a batch that was never written do no harm, complete or torn.
