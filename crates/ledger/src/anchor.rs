@@ -45,8 +45,9 @@ const PREFIX: &str = "belljar/";
 
 impl Anchor {
     /// Returns whether a ledger was ever created here.
-    pub(crate) fn exists(paths: &LedgerPaths) -> bool {
-        paths.key().exists()
+    pub(crate) fn exists(paths: &LedgerPaths) -> Result<bool, AnchorError> {
+        let path = paths.key();
+        path.try_exists().map_err(|source| file_error(&path, source))
     }
 
     /// Creates the keys and an empty head.
@@ -148,9 +149,13 @@ impl Anchor {
     }
 
     /// Returns the number of events of the newest head, for a ledger whose key is missing.
-    pub(crate) fn events_without_key(paths: &LedgerPaths) -> u64 {
-        let slots = File::open(paths.head()).and_then(|file| head::read(&file));
-        slots.ok().and_then(head::newest).map_or(0, |head| head.frontier.size())
+    pub(crate) fn events_without_key(paths: &LedgerPaths) -> Result<u64, AnchorError> {
+        let path = paths.head();
+        match File::open(&path).and_then(|file| head::read(&file)) {
+            Ok(slots) => Ok(head::newest(slots).map_or(0, |head| head.frontier.size())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(source) => Err(file_error(&path, source)),
+        }
     }
 
     /// Writes a head without waiting for the disk.
@@ -188,8 +193,14 @@ impl Anchor {
     }
 
     /// Returns the next key of a rotation that was interrupted.
-    pub(crate) fn next(&self, paths: &LedgerPaths) -> Option<SigningKey> {
-        read_key(&paths.next_key()).ok()
+    pub(crate) fn next(&self, paths: &LedgerPaths) -> Result<Option<SigningKey>, AnchorError> {
+        match read_key(&paths.next_key()) {
+            Ok(key) => Ok(Some(key)),
+            Err(AnchorError::File { path, source }) if source.kind() != io::ErrorKind::NotFound => {
+                Err(file_error(&path, source))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     /// Removes the file of the next key once that key is in use.
@@ -230,7 +241,7 @@ impl Anchor {
     pub(crate) fn follow(&mut self, paths: &LedgerPaths, newest: &str) -> Result<(), AnchorError> {
         self.reload(paths)?;
         let is_newest = |key: &SigningKey| key.verifying().to_string() == newest;
-        match self.next(paths).filter(|_| !is_newest(&self.key)).filter(is_newest) {
+        match self.next(paths)?.filter(|_| !is_newest(&self.key)).filter(is_newest) {
             Some(next) => self.replace(paths, next),
             None if is_newest(&self.key) => Ok(()),
             None => Err(AnchorError::Retired { path: paths.key(), newest: newest.to_owned() }),

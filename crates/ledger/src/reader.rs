@@ -124,10 +124,12 @@ impl Reader {
         paths: &LedgerPaths,
         complete: impl FnOnce(&mut Index, &Log) -> Result<(), IndexError>,
     ) -> Result<Self, ReaderError> {
-        if !paths.log().exists() {
-            return Err(ReaderError::None { path: paths.ledger().to_owned() });
-        }
-        let log = Log::open(&paths.log())?;
+        let log = match Log::open(&paths.log()) {
+            Err(LogError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(ReaderError::None { path: paths.ledger().to_owned() });
+            }
+            opened => opened?,
+        };
         let index = Index::open(paths, &log)?;
         let mut reader = Self { paths: paths.clone(), log, index, size: 0, damage: None };
         reader.refresh()?;

@@ -18,10 +18,11 @@ mod redact;
 mod replay;
 mod show;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use belljar_ledger::{Ledger, LedgerPaths, Reader, ReaderError, Row, VerifyingKey};
 use belljar_model::RunId;
 
@@ -85,7 +86,7 @@ impl LedgerHome {
         let reader = loop {
             match Reader::open(&self.paths) {
                 Ok(reader) => break reader,
-                Err(ReaderError::None { .. }) if !self.paths.anchor().exists() => return Ok(None),
+                Err(ReaderError::None { .. }) if !exists(self.paths.anchor())? => return Ok(None),
                 // Keys without a log: the ledger is being created, or its log was deleted.
                 Err(ReaderError::None { .. }) if retries < MAX_OPEN_RETRIES => retries += 1,
                 Err(ReaderError::None { path }) => {
@@ -113,13 +114,13 @@ impl LedgerHome {
     }
 
     /// Returns whether a ledger was ever created in this state directory.
-    fn exists(&self) -> bool {
-        self.paths.log().exists() || self.paths.anchor().exists()
+    fn exists(&self) -> Result<bool, EngineError> {
+        Ok(exists(&self.paths.log())? || exists(self.paths.anchor())?)
     }
 
     /// Opens an existing ledger for recording.
     fn writer(&self) -> Result<Arc<Ledger>, EngineError> {
-        if !self.exists() {
+        if !self.exists()? {
             return Err(invalid(NO_LEDGER));
         }
         Ok(self.open_or_create()?.ledger())
@@ -160,7 +161,7 @@ impl LedgerHome {
 
     /// Returns the public keys of this machine; the list can be empty.
     fn keys(&self) -> Result<Vec<VerifyingKey>, EngineError> {
-        match self.paths.anchor().exists() {
+        match exists(self.paths.anchor())? {
             true => belljar_ledger::public_keys(&self.paths).kind(ErrorKind::Broken),
             false => Ok(Vec::new()),
         }
@@ -194,6 +195,12 @@ fn warn_if_damaged(mut reader: Reader) -> Result<Reader, EngineError> {
         }
     }
     Ok(reader)
+}
+
+/// Returns whether a file exists; a file that cannot be looked up is not taken for a missing one.
+fn exists(path: &Path) -> Result<bool, EngineError> {
+    let found = path.try_exists();
+    found.with_context(|| format!("cannot read {}", path.display())).kind(ErrorKind::Broken)
 }
 
 /// Returns the error for an invalid event id.

@@ -115,7 +115,8 @@ impl LedgerHandle {
         if Arc::ptr_eq(&opened, old) {
             tracing::warn!("ledger is reopened");
             let paths = &self.shared.paths;
-            if !paths.log().exists() && !paths.anchor().exists() {
+            let is_missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+            if is_missing(&paths.log()) && is_missing(paths.anchor()) {
                 return Err(OpenError::Gone { path: paths.log(), events: old.events() });
             }
             *opened = self.shared.open(self.observer.as_ref())?;

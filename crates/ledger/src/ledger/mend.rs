@@ -100,7 +100,7 @@ fn repair(paths: &LedgerPaths, fault: Fault) -> Result<Mended, OpenError> {
     }
     if let OpenError::Anchor(_) = error
         && let Err(AnchorError::Keys { .. }) = anchor::public_keys(paths)
-        && paths.key().exists()
+        && Anchor::exists(paths)?
     {
         return restore_keys(paths)?.map_or_else(|| set_aside(paths), Ok);
     }
@@ -119,16 +119,27 @@ fn repair(paths: &LedgerPaths, fault: Fault) -> Result<Mended, OpenError> {
 fn is_access_error(error: &OpenError) -> bool {
     match error {
         OpenError::Record(_) | OpenError::File { .. } | OpenError::Rotation(_) => true,
-        OpenError::Damaged(error) => matches!(error, LogError::Read { .. }),
-        OpenError::Anchor(AnchorError::File { source, .. }) => {
+        OpenError::Damaged(LogError::Read { source, .. })
+        | OpenError::Anchor(AnchorError::File { source, .. }) => {
             source.kind() != io::ErrorKind::NotFound
         }
-        OpenError::Anchor(_)
+        OpenError::Damaged(_)
+        | OpenError::Anchor(_)
         | OpenError::NoAnchor { .. }
         | OpenError::Gone { .. }
         | OpenError::Foreign { .. }
         | OpenError::CutShort { .. }
         | OpenError::Salts { .. } => false,
+    }
+}
+
+/// Returns `None` for a missing or damaged file. If only the access to the file failed, its ledger
+/// must not be replaced, so that is an error.
+fn usable<T>(opened: Result<T, OpenError>) -> Result<Option<T>, OpenError> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) if is_access_error(&error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
@@ -184,10 +195,9 @@ fn is_log_damaged(paths: &LedgerPaths) -> Result<bool, OpenError> {
 fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
     let mut lock = open::lock_file(paths)?;
     let _held = lock.take()?;
-    let (Ok(log), Ok(mut anchor)) = (Log::open(&paths.log()), Anchor::open_without_head(paths))
-    else {
-        return Ok(None);
-    };
+    let log = usable(Log::open(&paths.log()).map_err(OpenError::Damaged))?;
+    let anchor = usable(Anchor::open_without_head(paths).map_err(OpenError::Anchor))?;
+    let (Some(log), Some(mut anchor)) = (log, anchor) else { return Ok(None) };
     if log.id().origin() != anchor.origin() {
         return Ok(None);
     }
@@ -221,9 +231,9 @@ fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
 fn restore_keys(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
     let mut lock = open::lock_file(paths)?;
     let _held = lock.take()?;
-    let (Ok(log), Ok(own)) = (Log::open(&paths.log()), anchor::read_key(&paths.key())) else {
-        return Ok(None);
-    };
+    let log = usable(Log::open(&paths.log()).map_err(OpenError::Damaged))?;
+    let own = usable(anchor::read_key(&paths.key()).map_err(OpenError::Anchor))?;
+    let (Some(log), Some(own)) = (log, own) else { return Ok(None) };
     let own = own.verifying();
     let keys = match rotations(&log) {
         Some(keys) if keys.is_empty() => vec![own],

@@ -135,7 +135,7 @@ impl Repair {
 ///
 /// No file is changed for a key that the log does not name.
 fn finish_rotation(tip: &mut Tip, paths: &LedgerPaths) -> Result<(), OpenError> {
-    if tip.anchor.is_listed_last(paths)? && tip.anchor.next(paths).is_none() {
+    if tip.anchor.is_listed_last(paths)? && tip.anchor.next(paths)?.is_none() {
         return Ok(());
     }
     let recorded = newest_key(paths).map_err(|error| OpenError::Rotation(Box::new(error)))?;
@@ -172,18 +172,19 @@ fn newest_key(paths: &LedgerPaths) -> Result<Option<String>, ReaderError> {
 /// Creates the missing files of a new ledger.
 fn begin(paths: &LedgerPaths) -> Result<(), OpenError> {
     let log = paths.log();
-    if !Anchor::exists(paths) {
-        if log.exists() {
+    let has_log = exists(&log)?;
+    if !Anchor::exists(paths)? {
+        if has_log {
             return Err(OpenError::NoAnchor { log, anchor: paths.anchor().to_owned() });
         }
-        let events = Anchor::events_without_key(paths);
+        let events = Anchor::events_without_key(paths)?;
         if events > 0 {
             return Err(OpenError::Gone { path: log, events });
         }
         make_dir(paths.anchor())?;
         Anchor::create(paths)?;
     }
-    if !log.exists() {
+    if !has_log {
         let anchor = Anchor::open(paths)?;
         let head = anchor.head(paths)?;
         if head.frontier.size() > 0 {
@@ -347,7 +348,7 @@ fn copy_tail(log: &File, end: u64, bytes: u64, copy: &File) -> io::Result<()> {
 }
 
 pub(super) fn lock_file(paths: &LedgerPaths) -> Result<LockFile, OpenError> {
-    if !paths.ledger().exists() {
+    if !exists(paths.ledger())? {
         make_dir(paths.ledger())?;
     }
     LockFile::open(paths).map_err(|source| file_error(&paths.lock(), source))
@@ -358,6 +359,12 @@ fn boot_id() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+}
+
+/// Returns whether a file exists. A file that cannot be looked up, for example because of its
+/// permissions, is an error and not a missing file.
+fn exists(path: &Path) -> Result<bool, OpenError> {
+    path.try_exists().map_err(|source| file_error(path, source))
 }
 
 fn file_error(path: &Path, source: io::Error) -> OpenError {

@@ -12,6 +12,8 @@
 )]
 
 #[cfg(test)]
+mod access;
+#[cfg(test)]
 mod child;
 #[cfg(test)]
 mod faults;

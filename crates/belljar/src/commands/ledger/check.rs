@@ -21,7 +21,7 @@ use belljar_engine::record::sentences;
 /// Runs `belljar ledger verify`.
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let home = LedgerHome::open()?;
-    if !home.exists() {
+    if !home.exists()? {
         return Err(invalid(super::NO_LEDGER));
     }
     let keys = args.key.as_deref().map(given_keys).transpose()?;

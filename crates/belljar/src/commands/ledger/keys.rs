@@ -12,7 +12,7 @@ use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 /// Runs `belljar ledger key`.
 pub(crate) fn run(args: &KeyArgs) -> Outcome {
     let home = LedgerHome::open()?;
-    if !home.exists() {
+    if !home.exists()? {
         return Err(invalid(super::NO_LEDGER));
     }
     match &args.command {

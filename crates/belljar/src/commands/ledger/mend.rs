@@ -55,7 +55,7 @@ fn is_running(home: &LedgerHome, run: RunId) -> bool {
 /// Runs `belljar ledger mend`.
 pub(crate) fn mend(args: &MendArgs) -> Outcome {
     let home = LedgerHome::open()?;
-    if !home.exists() {
+    if !home.exists()? {
         return Err(invalid(super::NO_LEDGER));
     }
     let question =
