@@ -91,6 +91,10 @@ fn advice(error: &OpenError) -> Option<&'static str> {
         return Some(DISK_IS_FULL);
     }
     match error {
+        OpenError::OtherHost { .. } => {
+            Some("stop Belljar on the other host, or use another state directory (BELLJAR_HOME)")
+        }
+        error if error.is_access_error() => None,
         OpenError::NoAnchor { .. }
         | OpenError::Gone { .. }
         | OpenError::Foreign { .. }

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** a [`Receipt`] exists only for an event that is on disk.
 
+mod host;
 mod lock;
 mod mend;
 mod open;
@@ -38,6 +39,7 @@ use crate::note::VerifyingKey;
 use crate::paths::LedgerPaths;
 use crate::salts::Reading;
 
+use host::HostLock;
 use queue::{Pending, Queue, RecordResult, Waiter, Wake};
 use recent::Recent;
 use tip::Tip;
@@ -51,6 +53,8 @@ pub struct Ledger {
     paths: LedgerPaths,
     id: LedgerId,
     repairs: Vec<Repair>,
+    /// Held until the ledger is closed.
+    _host: HostLock,
     tip: Mutex<Tip>,
     /// Runs that this process began or looked up recently.
     known: Mutex<Recent<()>>,

@@ -41,6 +41,11 @@ impl LedgerPaths {
         self.ledger.join("queue")
     }
 
+    /// Returns the path of the file that names the host whose processes use the ledger.
+    pub(crate) fn host(&self) -> PathBuf {
+        self.ledger.join("host")
+    }
+
     pub(crate) fn salts(&self) -> PathBuf {
         self.ledger.join("salts")
     }

@@ -109,28 +109,10 @@ fn repair(paths: &LedgerPaths, fault: Fault) -> Result<Mended, OpenError> {
     {
         return set_aside(paths);
     }
-    if is_access_error(&error) {
+    if error.is_access_error() {
         return Err(error);
     }
     continued(paths)?.map_or_else(|| set_aside(paths), Ok)
-}
-
-/// Returns whether the ledger itself can be intact and only access to its files failed.
-fn is_access_error(error: &OpenError) -> bool {
-    match error {
-        OpenError::Record(_) | OpenError::File { .. } | OpenError::Rotation(_) => true,
-        OpenError::Damaged(LogError::Read { source, .. })
-        | OpenError::Anchor(AnchorError::File { source, .. }) => {
-            source.kind() != io::ErrorKind::NotFound
-        }
-        OpenError::Damaged(_)
-        | OpenError::Anchor(_)
-        | OpenError::NoAnchor { .. }
-        | OpenError::Gone { .. }
-        | OpenError::Foreign { .. }
-        | OpenError::CutShort { .. }
-        | OpenError::Salts { .. } => false,
-    }
 }
 
 /// Returns `None` for a missing or damaged file. If only the access to the file failed, its ledger
@@ -138,7 +120,7 @@ fn is_access_error(error: &OpenError) -> bool {
 fn usable<T>(opened: Result<T, OpenError>) -> Result<Option<T>, OpenError> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
-        Err(error) if is_access_error(&error) => Err(error),
+        Err(error) if error.is_access_error() => Err(error),
         Err(_) => Ok(None),
     }
 }

@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use super::host::{HostLock, Taken};
 use super::lock::LockFile;
 use super::queue::Queue;
 use super::recent::Recent;
@@ -49,6 +50,11 @@ pub enum OpenError {
         "the log was truncated: it had {events} events in {vouched} bytes, but has {length} bytes"
     )]
     CutShort { events: u64, vouched: u64, length: u64 },
+    #[error(
+        "{} is in use by processes of the host {name:?}; one ledger cannot be used by two hosts at the same time",
+        path.display()
+    )]
+    OtherHost { path: PathBuf, name: String },
     #[error("the log is damaged")]
     Damaged(#[source] LogError),
     #[error("the salts in {} are missing or damaged", path.display())]
@@ -57,6 +63,28 @@ pub enum OpenError {
     Rotation(#[source] Box<ReaderError>),
     #[error(transparent)]
     Record(#[from] RecordError),
+}
+
+impl OpenError {
+    /// Returns whether the ledger itself can be intact and only access to its files failed.
+    pub fn is_access_error(&self) -> bool {
+        match self {
+            Self::Record(_) | Self::File { .. } | Self::OtherHost { .. } | Self::Rotation(_) => {
+                true
+            }
+            Self::Damaged(LogError::Read { source, .. })
+            | Self::Anchor(AnchorError::File { source, .. }) => {
+                source.kind() != io::ErrorKind::NotFound
+            }
+            Self::Damaged(_)
+            | Self::Anchor(_)
+            | Self::NoAnchor { .. }
+            | Self::Gone { .. }
+            | Self::Foreign { .. }
+            | Self::CutShort { .. }
+            | Self::Salts { .. } => false,
+        }
+    }
 }
 
 /// A repair of the log that was made on opening.
@@ -82,6 +110,8 @@ pub(super) enum CutError {
 pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
     let mut lock = lock_file(paths)?;
     let held = lock.take()?;
+    let boot = boot_id();
+    let host = lock_host(paths, boot)?;
     begin(paths)?;
     let anchor = Anchor::open(paths)?;
     let log = open_log(paths, &anchor)?;
@@ -92,7 +122,7 @@ pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
         return Err(OpenError::CutShort { events, vouched: head.end, length });
     }
     let signed = head.end;
-    let (mut tip, repairs) = read_on(paths, lock, anchor, log, head)?;
+    let (mut tip, repairs) = read_on(paths, lock, anchor, log, head, boot)?;
     finish_rotation(&mut tip, paths)?;
     if tip.end > signed {
         tip.write_head();
@@ -103,6 +133,7 @@ pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
         paths: paths.clone(),
         id: tip.log.id(),
         repairs,
+        _host: host,
         tip: Mutex::new(tip),
         known: Mutex::new(Recent::new()),
         queue: Mutex::new(Queue::default()),
@@ -249,6 +280,7 @@ fn read_on(
     mut anchor: Anchor,
     log: Log,
     head: Head,
+    boot: [u8; 16],
 ) -> Result<(Tip, Vec<Repair>), OpenError> {
     let path = paths.log();
     let file = OpenOptions::new().append(true).open(&path);
@@ -296,7 +328,7 @@ fn read_on(
         frontier,
         own: adopted.own.or(own),
         runs: Recent::new(),
-        boot: boot_id(),
+        boot,
         broken: false,
     };
     Ok((tip, repairs))
@@ -352,6 +384,17 @@ pub(super) fn lock_file(paths: &LedgerPaths) -> Result<LockFile, OpenError> {
         make_dir(paths.ledger())?;
     }
     LockFile::open(paths).map_err(|source| file_error(&paths.lock(), source))
+}
+
+/// Takes the lock of this host; the caller holds the lock of the ledger.
+fn lock_host(paths: &LedgerPaths, boot: [u8; 16]) -> Result<HostLock, OpenError> {
+    let path = paths.host();
+    match HostLock::take(&path, boot).map_err(|source| file_error(&path, source))? {
+        Taken::Locked(lock) => Ok(lock),
+        Taken::OtherHost { name } => {
+            Err(OpenError::OtherHost { path: paths.ledger().to_owned(), name })
+        }
+    }
 }
 
 /// Returns the boot id of the kernel, or zeros if it is not available.

@@ -20,6 +20,8 @@ mod faults;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod hosts;
+#[cfg(test)]
 mod killed;
 #[cfg(test)]
 mod live;
