@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_ledger::{
-    Actor, Body, Digest, DnsDecided, Draft, Ledger, LedgerPaths, RunCreated, VerifyOptions,
+    Actor, Body, Digest, DnsDecided, Draft, Ledger, LedgerPaths, Reader, RunCreated, VerifyOptions,
     WorkspaceChanged, verify,
 };
 use belljar_model::RunId;
@@ -26,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 type Answer = Result<Value, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "append DIR SECONDS THREADS | batches DIR SECONDS | fsync DIR SECONDS | \
-                     sqlite DIR SECONDS | make DIR EVENTS | verify DIR | deep DIR | sha256 FILE | reopen DIR | resume DIR";
+                     sqlite DIR SECONDS | make DIR EVENTS | make-runs DIR RUNS | verify DIR | deep DIR | index DIR | sha256 FILE | reopen DIR | resume DIR";
 /// The length of the recorded events, and of the rows and lines of the other writers.
 const LENGTH: usize = 256;
 /// The number of events per sync for a single writer.
@@ -49,6 +49,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         ["fsync", dir, seconds] => fsync(Path::new(dir), Duration::from_secs(seconds.parse()?)),
         ["sqlite", dir, seconds] => sqlite(Path::new(dir), Duration::from_secs(seconds.parse()?)),
         ["make", dir, events] => make(Path::new(dir), events.parse()?),
+        ["make-runs", dir, runs] => make_runs(Path::new(dir), runs.parse()?),
+        ["index", dir] => indexed(Path::new(dir)),
         ["verify", dir] => verified(Path::new(dir), false),
         ["deep", dir] => verified(Path::new(dir), true),
         ["sha256", file] => sha256(Path::new(file)),
@@ -184,6 +186,46 @@ fn make(dir: &Path, events: u64) -> Answer {
     }))
 }
 
+/// Creates a ledger of runs that have one event each, which is the worst case for the verifier.
+fn make_runs(dir: &Path, runs: u64) -> Answer {
+    let started = Instant::now();
+    let paths = LedgerPaths::under(dir);
+    let ledger = Ledger::open(&paths)?;
+    let mut left = runs;
+    while left > 0 {
+        let count = left.min(AT_ONCE);
+        let drafts: Result<Vec<Draft>, _> = (0..count).map(|_| created(fresh_run())).collect();
+        drop(ledger.record_all(drafts?)?);
+        left -= count;
+    }
+    Ok(json!({
+        "seconds": started.elapsed().as_secs_f64(),
+        "bytes": std::fs::metadata(paths.log())?.len(), "runs": runs, "log": paths.log(),
+    }))
+}
+
+/// Measures the rebuild of the index.
+fn indexed(dir: &Path) -> Answer {
+    let paths = LedgerPaths::under(dir);
+    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+        std::fs::remove_file(paths.ledger().join(name)).ok(); // it can be missing
+    }
+    let started = Clocks::now();
+    let events = Reader::open(&paths)?.size();
+    let took = started.elapsed();
+    Ok(json!({
+        "seconds": took.wall, "cpu": took.cpu, "events": events, "peak_kib": peak_kib()?,
+    }))
+}
+
+/// Returns the maximum of the resident memory of this process.
+fn peak_kib() -> Result<u64, Box<dyn Error + Send + Sync>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+    Ok(peak.ok_or("the kernel does not report the peak of the memory")?.parse()?)
+}
+
 fn verified(dir: &Path, deep: bool) -> Answer {
     let started = Clocks::now();
     let report =
@@ -195,7 +237,7 @@ fn verified(dir: &Path, deep: bool) -> Answer {
     let kept = report.bodies.map(|bodies| bodies.kept);
     Ok(json!({
         "seconds": took.wall, "cpu": took.cpu, "events": report.events, "bytes": report.bytes,
-        "kept_bodies": kept,
+        "kept_bodies": kept, "peak_kib": peak_kib()?,
     }))
 }
 

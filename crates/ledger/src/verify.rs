@@ -1,8 +1,8 @@
 //! Verifies a ledger against its keys, signed checkpoints and bodies, and reports findings as
 //! sentences.
 //!
-//! The log is read once, in constant memory except for one small record per run and, in a deep
-//! check, one per body. No lock is needed for the main pass: the log is read while other processes
+//! The log is read once. The memory is bounded, except for one small record per body in a deep
+//! check: records of runs are moved to a temporary file. No lock is needed for the main pass: the log is read while other processes
 //! append, and only its end is checked again for a moment under the lock. A live writer therefore
 //! causes no false alarm.
 //!
@@ -18,6 +18,7 @@ mod pass;
 mod reader;
 mod roots;
 mod rotations;
+mod runs;
 mod vouchers;
 
 #[cfg(test)]
@@ -95,6 +96,8 @@ pub struct BodyCounts {
 pub enum VerifyError {
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("cannot store data of the verification in a temporary file")]
+    Temporary(#[source] rusqlite::Error),
     #[error(transparent)]
     Body(BodyError),
 }
@@ -163,6 +166,9 @@ fn verify_once(
         }
     };
     let settled = pass.run(paths, before, Some(&mut show), &mut found)?;
+    if let Some(error) = pass.chains.take_failure() {
+        return Err(VerifyError::Temporary(error));
+    }
     let Pass { rotations, roots, chains, next, events, length, origin, bodies, tiles, .. } = pass;
     chains.finish(&mut found);
     let trusted = trusted(key, &rotations, &mut found);

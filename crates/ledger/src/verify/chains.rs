@@ -1,12 +1,12 @@
 //! Checks single events: their encoding, sequence in their run, cause and time.
 //!
-//! Keeps one small record per run. After unreadable events, a gap in a run is expected and not
+//! Keeps one small record per run, of which only those of recent runs are in memory. After unreadable events, a gap in a run is expected and not
 //! reported again.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::finding::{Code, Findings, Location};
+use super::runs::Runs;
 use crate::digest::Digest;
 use crate::entry::{EntryView, Moment};
 use crate::log::Located;
@@ -16,7 +16,7 @@ use crate::log::Located;
 pub(super) struct Chains {
     log: PathBuf,
     own: Option<Link>,
-    runs: HashMap<u128, Link>,
+    runs: Runs,
     clock: Clock,
     /// The number of unreadable parts of the log so far.
     breaks: u32,
@@ -24,20 +24,20 @@ pub(super) struct Chains {
 
 /// The last event of a run.
 #[derive(Debug)]
-struct Link {
-    next: u64,
-    leaf: Digest,
+pub(super) struct Link {
+    pub(super) next: u64,
+    pub(super) leaf: Digest,
     /// The value of `Chains::breaks` when the event was read.
-    breaks: u32,
-    missing: Option<Box<Missing>>,
+    pub(super) breaks: u32,
+    pub(super) missing: Option<Box<Missing>>,
 }
 
 /// A gap that a later event can turn into a change of order.
 #[derive(Debug)]
-struct Missing {
-    from: u64,
-    to: u64,
-    finding: usize,
+pub(super) struct Missing {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) finding: usize,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ const SLACK: u64 = 60 * 1_000_000_000;
 
 impl Chains {
     pub(super) fn new(log: PathBuf) -> Self {
-        let (own, runs, clock) = (None, HashMap::new(), Clock::default());
+        let (own, runs, clock) = (None, Runs::default(), Clock::default());
         Self { log, own, runs, clock, breaks: 0 }
     }
 
@@ -61,8 +61,14 @@ impl Chains {
         self.breaks += 1;
     }
 
-    pub(super) fn runs(&self) -> u64 {
-        self.runs.len() as u64
+    pub(super) const fn runs(&self) -> u64 {
+        self.runs.count()
+    }
+
+    /// Returns why the runs could not be stored outside of the memory. The findings are incomplete
+    /// then.
+    pub(super) const fn take_failure(&mut self) -> Option<rusqlite::Error> {
+        self.runs.take_failure()
     }
 
     /// Returns the last event of the ledger itself.
@@ -117,7 +123,7 @@ impl Chains {
             |leaf| Link { next: view.sequence.wrapping_add(1), leaf, breaks, missing: None };
         let known = match run_key(view.run) {
             None => self.own.as_mut(),
-            Some(key) => self.runs.get_mut(&key),
+            Some(key) => self.runs.get(key),
         };
         let Some(link) = known else {
             if let Some(text) = wrong_start(event, view, breaks) {
@@ -125,7 +131,7 @@ impl Chains {
             }
             match run_key(view.run) {
                 None => self.own = Some(fresh(event.leaf)),
-                Some(key) => drop(self.runs.insert(key, fresh(event.leaf))),
+                Some(key) => self.runs.add(key, fresh(event.leaf)),
             }
             return;
         };
