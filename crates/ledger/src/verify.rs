@@ -1,8 +1,8 @@
 //! Verifies a ledger against its keys, signed checkpoints and bodies, and reports findings as
 //! sentences.
 //!
-//! The log is read once. The memory is bounded, except for one small record per body in a deep
-//! check: records of runs are moved to a temporary file. No lock is needed for the main pass: the log is read while other processes
+//! The log is read once. The memory is bounded: most of the records about runs and, in a deep check,
+//! about bodies are in temporary files. No lock is needed for the main pass: the log is read while other processes
 //! append, and only its end is checked again for a moment under the lock. A live writer therefore
 //! causes no false alarm.
 //!
@@ -16,6 +16,7 @@ mod derived;
 mod finding;
 mod pass;
 mod reader;
+mod references;
 mod roots;
 mod rotations;
 mod runs;
@@ -97,7 +98,7 @@ pub enum VerifyError {
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot store data of the verification in a temporary file")]
-    Temporary(#[source] rusqlite::Error),
+    Temporary(#[from] rusqlite::Error),
     #[error(transparent)]
     Body(BodyError),
 }

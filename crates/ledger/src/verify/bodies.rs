@@ -4,42 +4,32 @@
 //! An unsigned event after the head does not dropped a missing body.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::finding::{Code, Findings, Location, Severity};
+use super::references::{Named, References, SaltAt};
 use super::{BodyCounts, VerifyError, anchor};
 use crate::bodies::{self, Condition, Wanted};
 use crate::digest::Digest;
 use crate::entry::EntryView;
 use crate::field::{Raw, items};
 use crate::frame::{self, HEADER, SALTS_MAGIC};
-use crate::log::Located;
+use crate::log::{Located, read_at};
 use crate::paths::LedgerPaths;
 use crate::salts::{self, Kept, RECORD};
 
 /// The references to bodies, the events that drop bodies, and the salts.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
-    named: HashMap<Digest, Named>,
+    references: References,
     /// Redacted bodies with the index of the event about the redaction.
     redacted: HashMap<Digest, u64>,
     pruned: Vec<Pruned>,
-    /// The content of the salt file; `None` if the file is missing.
-    salts: Option<Vec<u8>>,
-}
-
-/// A body as its events reference it.
-#[derive(Debug, Clone, Copy)]
-struct Named {
-    size: u64,
-    kept: bool,
-    last: u64,
-    /// The latest time of an event that references the body.
-    time: u64,
-    /// An event that references the body with another size.
-    contradicts: Option<u64>,
+    /// The salt file and its length; `None` if the file is missing.
+    salts: Option<(File, u64)>,
 }
 
 /// An event about bodies that were dropped because of their age.
@@ -61,6 +51,8 @@ enum Dropped {
 }
 
 const MAX_PRUNES: usize = 100_000;
+/// The number of records of the salt file in memory at once.
+const SALTS_AT_ONCE: usize = 8192;
 
 impl Bodies {
     /// Collects the references to bodies in an event.
@@ -70,15 +62,15 @@ impl Bodies {
         let prunes = own && view.kind == "ledger.pruned";
         view.walk(|name, value| match value {
             Raw::Body(body) => {
-                let fresh =
-                    Named { size: body.size(), kept: false, last: 0, time: 0, contradicts: None };
-                let named = self.named.entry(body.hash()).or_insert(fresh);
-                if named.size != body.size() {
-                    named.contradicts.get_or_insert(event.index);
-                }
-                named.kept |= body.is_kept();
-                named.last = event.index;
-                named.time = named.time.max(view.moment.time);
+                let named = Named {
+                    size: body.size(),
+                    kept: body.is_kept(),
+                    first: event.index,
+                    last: event.index,
+                    time: view.moment.time,
+                    contradicts: None,
+                };
+                self.references.add(body.hash(), named);
             }
             Raw::List(list) if redacts && name == "bodies" => {
                 for hash in items(list).filter_map(|item| item.try_into().ok()) {
@@ -104,10 +96,14 @@ impl Bodies {
         });
     }
 
-    /// Reads the salts; the caller should hold the lock.
-    pub(super) fn read_salts(&mut self, paths: &LedgerPaths) -> Result<(), VerifyError> {
+    /// Opens the salts and notes their length; the caller should hold the lock.
+    pub(super) fn open_salts(&mut self, paths: &LedgerPaths) -> Result<(), VerifyError> {
         let path = paths.salts();
-        self.salts = anchor::absent(&path, fs::read(&path))?;
+        let opened = File::open(&path).and_then(|file| {
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        });
+        self.salts = anchor::absent(&path, opened)?;
         Ok(())
     }
 
@@ -123,15 +119,19 @@ impl Bodies {
         self.redacted.retain(|_, index| *index < signed);
         self.pruned.retain(|pruned| pruned.index < signed);
         let pruned = PrunedBefore::new(std::mem::take(&mut self.pruned));
-        let salts = self.check_salts(&paths.salts(), origin, found);
-        let mut counts = BodyCounts::default();
-        let mut hashes: Vec<(Digest, Named)> = self.named.iter().map(|(h, n)| (*h, *n)).collect();
-        hashes.sort_unstable_by_key(|(hash, _)| *hash);
-        for (hash, named) in &hashes {
-            let dropped = if self.redacted.contains_key(hash) {
+        let is_usable = self.check_salts(&paths.salts(), origin, found)?;
+        let Self { mut references, redacted, salts, .. } = self;
+        references.finish()?;
+        let (mut counts, mut unnamed) = (BodyCounts::default(), 0_u64);
+        references.each(|hash, named, at| {
+            let Some(named) = named else {
+                unnamed += 1;
+                return Ok(());
+            };
+            let dropped = if redacted.contains_key(&hash) {
                 Some(Dropped::Redacted)
             } else {
-                pruned.covers(named).then_some(Dropped::Pruned)
+                pruned.covers(&named).then_some(Dropped::Pruned)
             };
             if let Some(index) = named.contradicts {
                 let text = format!(
@@ -141,107 +141,158 @@ impl Bodies {
                 let at = Location::File(paths.log());
                 found.add_since(Severity::Damage, Code::BodyContradicts, at, None, text);
             }
-            let salt = salts.as_ref().map(|salts| salts.get(hash).copied());
-            let path = path_of(&paths.bodies(), hash);
+            let salt = match (&salts, is_usable) {
+                (Some((file, _)), true) => Some(read_salt(file, &paths.salts(), at)?),
+                _ => None,
+            };
+            let path = path_of(&paths.bodies(), &hash);
             match dropped {
-                Some(dropped) => excused(&path, paths, salt, dropped, &mut counts, found)?,
-                None => present(&path, paths, hash, *named, salt, &mut counts, found)?,
+                Some(dropped) => excused(&path, paths, salt, dropped, &mut counts, found),
+                None => present(&path, paths, &hash, named, salt, &mut counts, found),
             }
+        })?;
+        if unnamed > 0 {
+            let text = format!(
+                "{unnamed} salt(s) belong to no event. A torn append leaves such salts; they do no \
+                 harm."
+            );
+            found.note(Code::SaltUnnamed, Location::File(paths.salts()), text);
         }
-        self.count_unreferenced(paths, salts.as_ref(), found)?;
+        count_unreferenced_files(&mut references, &paths.bodies(), found)?;
         Ok(counts)
     }
 
-    /// Checks the salt file; `None` if the file is unusable, which is reported once.
+    /// Checks the salt file and returns whether it is usable. An unusable file is reported once.
     fn check_salts(
-        &self,
+        &mut self,
         path: &Path,
         origin: Option<&str>,
         found: &mut Findings,
-    ) -> Option<HashMap<Digest, Kept>> {
+    ) -> Result<bool, VerifyError> {
         let at = || Location::File(path.to_owned());
         let mut damage = |code, text: &str| {
             found.add_since(Severity::Damage, code, at(), None, text.to_owned());
         };
-        let Some(bytes) = &self.salts else {
+        let Some((file, length)) = &self.salts else {
             damage(
                 Code::SaltsMissing,
                 "The salts are missing, so no body can be verified. Restore them from a copy.",
             );
-            return None;
+            return Ok(false);
         };
-        match frame::parse_header(SALTS_MAGIC, bytes.get(..HEADER).unwrap_or_default()) {
+        let reading = VerifyError::reading(path);
+        let mut header = [0; HEADER];
+        let count = read_at(file, &mut header, 0).map_err(&reading)?;
+        match frame::parse_header(SALTS_MAGIC, header.get(..count).unwrap_or_default()) {
             Ok(id) if origin.is_none_or(|origin| id.origin() == origin) => {}
             Ok(_) => {
                 damage(Code::SaltsDamaged, "The salts belong to another ledger.");
-                return None;
+                return Ok(false);
             }
             // The records can still be intact.
             Err(error) => {
                 damage(Code::SaltsDamaged, &format!("The file of salts is damaged: {error}."));
             }
         }
-        let records = bytes.get(HEADER..).unwrap_or_default();
-        let rest = records.len() % RECORD;
+        let rest = length.saturating_sub(HEADER as u64) % RECORD as u64;
         if rest != 0 {
-            let place =
-                Location::Byte { file: path.to_owned(), offset: (bytes.len() - rest) as u64 };
+            let place = Location::Byte { file: path.to_owned(), offset: length - rest };
             let text = "The file of salts ends within a record of a torn append. No event needs \
                         this record, and the next recorded event removes it.";
             found.warn(Code::SaltsUnfinished, place, text.to_owned());
         }
-        let mut all = HashMap::with_capacity(records.len() / RECORD);
-        for (place, record) in (HEADER as u64..).step_by(RECORD).zip(records.chunks_exact(RECORD)) {
-            let Some((hash, kept)) = salts::parse(record) else { continue };
-            if kept == Kept::Damaged {
-                let offset = Location::Byte { file: path.to_owned(), offset: place };
-                let text = format!(
-                    "The salt of body {hash} is damaged, so the body cannot be verified. Restore \
-                     the file of salts from a copy."
-                );
-                found.warn(Code::SaltDamaged, offset, text);
+        let (mut offset, end) = (HEADER as u64, length - rest);
+        let mut window = vec![0; SALTS_AT_ONCE * RECORD];
+        while offset < end {
+            let wanted = window.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            let part = window.get_mut(..wanted).unwrap_or_default();
+            let count = read_at(file, part, offset).map_err(&reading)?;
+            let mut salts = Vec::with_capacity(SALTS_AT_ONCE);
+            let part = part.get(..count).unwrap_or_default();
+            for (place, record) in (offset..).step_by(RECORD).zip(part.chunks_exact(RECORD)) {
+                let Some((hash, kept)) = salts::parse(record) else { continue };
+                if kept == Kept::Damaged {
+                    let at = Location::Byte { file: path.to_owned(), offset: place };
+                    let text = format!(
+                        "The salt of body {hash} is damaged, so the body cannot be verified. \
+                         Restore the file of salts from a copy."
+                    );
+                    found.warn(Code::SaltDamaged, at, text);
+                }
+                let is_usable = matches!(kept, Kept::Salt(_));
+                salts.push((hash, SaltAt { offset: place, is_usable }));
             }
-            let known = all.entry(hash).or_insert(kept);
-            if matches!(kept, Kept::Salt(_)) {
-                *known = kept;
+            self.references.add_salts(&salts)?;
+            if count < wanted {
+                break; // the file became shorter
             }
+            offset += wanted as u64;
         }
-        Some(all)
+        Ok(true)
     }
+}
 
-    /// Counts the salts and files that no event references.
-    fn count_unreferenced(
-        &self,
-        paths: &LedgerPaths,
-        salts: Option<&HashMap<Digest, Kept>>,
-        found: &mut Findings,
-    ) -> Result<(), VerifyError> {
-        let strangers =
-            salts.into_iter().flatten().filter(|(hash, _)| !self.named.contains_key(hash));
-        let count = strangers.count();
-        if count > 0 {
-            let text = format!(
-                "{count} salt(s) belong to no event. A torn append leaves such salts; they do no \
-                 harm."
-            );
-            found.note(Code::SaltUnnamed, Location::File(paths.salts()), text);
+/// Reads the record of a salt; `None` if the body has none.
+fn read_salt(file: &File, path: &Path, at: Option<SaltAt>) -> Result<Option<Kept>, VerifyError> {
+    let Some(at) = at else { return Ok(None) };
+    let mut record = [0; RECORD];
+    read_at(file, &mut record, at.offset).map_err(VerifyError::reading(path))?;
+    Ok(salts::parse(&record).map(|(_, kept)| kept))
+}
+
+/// Counts the files of bodies that no event references.
+///
+/// The names of the files of one directory are in memory, which are those of 1/256 of all bodies.
+fn count_unreferenced_files(
+    references: &mut References,
+    dir: &Path,
+    found: &mut Findings,
+) -> Result<(), VerifyError> {
+    let Some(parts) = anchor::absent(dir, fs::read_dir(dir))? else { return Ok(()) };
+    let parts: io::Result<HashSet<PathBuf>> =
+        parts.map(|part| part.map(|part| part.path())).collect();
+    let mut parts = parts.map_err(VerifyError::reading(dir))?;
+    let (mut count, mut part, mut files) = (0, String::new(), HashSet::new());
+    references.each(|hash, named, _| {
+        let digits = hash.to_string();
+        let (first, rest) = digits.split_at(2);
+        if first != part {
+            count += files.len();
+            first.clone_into(&mut part);
+            let path = dir.join(first);
+            files = if parts.remove(&path) { names_in(&path)? } else { HashSet::new() };
         }
-        let named: HashSet<PathBuf> =
-            self.named.keys().map(|hash| path_of(Path::new(""), hash)).collect();
-        let dir = paths.bodies();
-        let mut count = 0;
-        for_each_file(&dir, &mut |path| {
-            let known = path.strip_prefix(&dir).is_ok_and(|path| named.contains(path));
-            count += u64::from(!known);
-        })?;
-        if count > 0 {
-            let text = format!(
-                "{count} file(s) here belong to no event: their recording was interrupted or is \
-                 in progress. They do no harm."
-            );
-            found.note(Code::BodyUnnamed, Location::File(dir), text);
+        if named.is_some() {
+            files.remove(OsStr::new(rest));
         }
-        Ok(())
+        Ok::<(), VerifyError>(())
+    })?;
+    count += files.len();
+    for part in parts {
+        count += names_in(&part)?.len();
+    }
+    if count > 0 {
+        let text = format!(
+            "{count} file(s) here belong to no event: their recording was interrupted or is \
+             in progress. They do no harm."
+        );
+        found.note(Code::BodyUnnamed, Location::File(dir.to_owned()), text);
+    }
+    Ok(())
+}
+
+/// Returns the names of the files in a directory of bodies. A file in its place counts as one name.
+fn names_in(dir: &Path) -> Result<HashSet<OsString>, VerifyError> {
+    match fs::read_dir(dir) {
+        Ok(files) => files
+            .map(|file| file.map(|file| file.file_name()))
+            .collect::<io::Result<_>>()
+            .map_err(VerifyError::reading(dir)),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Ok(HashSet::from([OsString::new()]))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(HashSet::new()),
+        Err(error) => Err(VerifyError::reading(dir)(error)),
     }
 }
 
@@ -381,23 +432,4 @@ fn path_of(dir: &Path, hash: &Digest) -> PathBuf {
     let digits = hash.to_string();
     let (first, rest) = digits.split_at(2);
     dir.join(first).join(rest)
-}
-
-/// Passes every file in the subdirectories of `dir` to `show`.
-fn for_each_file(dir: &Path, show: &mut impl FnMut(&Path)) -> Result<(), VerifyError> {
-    let Some(parts) = anchor::absent(dir, fs::read_dir(dir))? else { return Ok(()) };
-    for part in parts {
-        let part = part.map_err(VerifyError::reading(dir))?.path();
-        match fs::read_dir(&part) {
-            Ok(files) => {
-                for file in files {
-                    show(&file.map_err(VerifyError::reading(&part))?.path());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => show(&part),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(VerifyError::reading(&part)(error)),
-        }
-    }
-    Ok(())
 }

@@ -225,7 +225,7 @@ impl Pass {
         is_busy: bool,
     ) -> Result<Settled, VerifyError> {
         if let Some(bodies) = &mut self.bodies {
-            bodies.read_salts(paths)?;
+            bodies.open_salts(paths)?;
         }
         let (end, own, time) = (Some(self.end), self.chains.own(), self.chains.time());
         self.roots.keep(|root| At { root, end, own, time });
