@@ -42,6 +42,9 @@ pub(crate) struct Index {
     identity: Option<Identity>,
 }
 
+/// A callback that receives the number of indexed bytes and the length of the log.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
 /// Why a query of the index failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
@@ -103,10 +106,19 @@ impl Index {
     /// An unfinished batch at the end of the log is ignored. Damage in the middle is an error, but
     /// the events before it are indexed.
     pub(crate) fn catch_up(&mut self, log: &Log) -> Result<u64, IndexError> {
+        self.catch_up_showing(log, &mut |_, _| {})
+    }
+
+    /// As [`Self::catch_up`], and reports the progress.
+    pub(crate) fn catch_up_showing(
+        &mut self,
+        log: &Log,
+        progress: Progress<'_>,
+    ) -> Result<u64, IndexError> {
         if self.is_gone() {
             *self = Self::open_file(self.path.clone(), log)?;
         }
-        let Err(fault) = self.follow(log)? else { return self.size() };
+        let Err(fault) = self.follow(log, progress)? else { return self.size() };
         match fault {
             IndexFault::Busy => return Err(IndexError::Busy),
             IndexFault::Damaged => {
@@ -115,10 +127,10 @@ impl Index {
             }
             IndexFault::Unwritable => *self = Self::in_memory(self.path.clone(), log)?,
         }
-        if self.follow(log)?.is_err() {
+        if self.follow(log, progress)?.is_err() {
             *self = Self::in_memory(self.path.clone(), log)?;
             let doing = "create an index in memory";
-            fill::catch_up(&mut self.connection, log).map_err(|error| match error {
+            fill::catch_up(&mut self.connection, log, progress).map_err(|error| match error {
                 fill::Stop::Index(error) => error,
                 fill::Stop::Sqlite(source) => IndexError::Sqlite { doing, source },
             })?;
@@ -129,22 +141,26 @@ impl Index {
     /// Builds the index anew if rows are missing, and adds the newer events of the log.
     ///
     /// A query cannot notice a missing row, so a reader calls this once, when it opens the index.
-    pub(crate) fn complete(&mut self, log: &Log) -> Result<(), IndexError> {
+    pub(crate) fn complete(&mut self, log: &Log, progress: Progress<'_>) -> Result<(), IndexError> {
         let checked = check::is_complete(&self.connection);
         if checked.map_err(self.failed("count the rows of the index"))? {
             return Ok(());
         }
         self.remove();
         *self = Self::open_file(self.path.clone(), log)?;
-        self.catch_up(log).map(drop)
+        self.catch_up_showing(log, progress).map(drop)
     }
 
     /// As [`Self::complete`], but counts only the intents without an outcome.
-    pub(crate) fn complete_intents(&mut self, log: &Log) -> Result<(), IndexError> {
+    pub(crate) fn complete_intents(
+        &mut self,
+        log: &Log,
+        progress: Progress<'_>,
+    ) -> Result<(), IndexError> {
         let checked = check::has_all_intents(&self.connection);
         match checked.map_err(self.failed("count the intents of the index"))? {
             true => Ok(()),
-            false => self.complete(log),
+            false => self.complete(log, progress),
         }
     }
 
@@ -154,8 +170,12 @@ impl Index {
         self.identity.is_some()
     }
 
-    fn follow(&mut self, log: &Log) -> Result<Result<(), IndexFault>, IndexError> {
-        match fill::catch_up(&mut self.connection, log) {
+    fn follow(
+        &mut self,
+        log: &Log,
+        progress: Progress<'_>,
+    ) -> Result<Result<(), IndexFault>, IndexError> {
+        match fill::catch_up(&mut self.connection, log, progress) {
             Ok(()) => Ok(Ok(())),
             Err(fill::Stop::Sqlite(error)) => Ok(Err(schema::fault_of(&error))),
             Err(fill::Stop::Index(error)) => Err(error),

@@ -16,7 +16,7 @@ use crate::digest::Digest;
 use crate::entry::Entry;
 use crate::frame::{HEADER, LedgerId};
 use crate::head;
-use crate::index::{self, BodyReference, Index, IndexError, Query, ReadError, Row};
+use crate::index::{self, BodyReference, Index, IndexError, Progress, Query, ReadError, Row};
 use crate::log::{Log, LogError};
 use crate::merkle;
 use crate::paths::LedgerPaths;
@@ -108,7 +108,16 @@ const STRETCH: usize = 16_384;
 impl Reader {
     /// Opens the ledger and rebuilds an index with missing rows. Takes about 10 ms for a million events.
     pub fn open(paths: &LedgerPaths) -> Result<Self, ReaderError> {
-        Self::open_with(paths, Index::complete)
+        Self::open_with(paths, Index::complete, &mut |_, _| {})
+    }
+
+    /// As [`Self::open`]. `progress` receives the number of indexed bytes and the length of the log
+    /// while the index is built.
+    pub fn open_showing(
+        paths: &LedgerPaths,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, ReaderError> {
+        Self::open_with(paths, Index::complete, progress)
     }
 
     /// Opens the ledger in a time that does not depend on the number of events.
@@ -117,12 +126,13 @@ impl Reader {
     /// other results for gaps: events have consecutive indices, and those of a run have consecutive
     /// sequence numbers. After a gap, [`Reader::open`] rebuilds the index.
     pub fn open_uncounted(paths: &LedgerPaths) -> Result<Self, ReaderError> {
-        Self::open_with(paths, Index::complete_intents)
+        Self::open_with(paths, Index::complete_intents, &mut |_, _| {})
     }
 
     fn open_with(
         paths: &LedgerPaths,
-        complete: impl FnOnce(&mut Index, &Log) -> Result<(), IndexError>,
+        complete: impl FnOnce(&mut Index, &Log, Progress<'_>) -> Result<(), IndexError>,
+        progress: Progress<'_>,
     ) -> Result<Self, ReaderError> {
         let log = match Log::open(&paths.log()) {
             Err(LogError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -132,8 +142,8 @@ impl Reader {
         };
         let index = Index::open(paths, &log)?;
         let mut reader = Self { paths: paths.clone(), log, index, size: 0, damage: None };
-        reader.refresh()?;
-        match complete(&mut reader.index, &reader.log) {
+        reader.refresh_showing(progress)?;
+        match complete(&mut reader.index, &reader.log, progress) {
             // A damaged log was reported by the refresh.
             Ok(()) | Err(IndexError::Log { .. } | IndexError::Event { .. }) => Ok(reader),
             Err(error) => Err(error.into()),
@@ -142,7 +152,11 @@ impl Reader {
 
     /// Reads new events and returns the number of readable events.
     pub fn refresh(&mut self) -> Result<u64, ReaderError> {
-        (self.size, self.damage) = match self.index.catch_up(&self.log) {
+        self.refresh_showing(&mut |_, _| {})
+    }
+
+    fn refresh_showing(&mut self, progress: Progress<'_>) -> Result<u64, ReaderError> {
+        (self.size, self.damage) = match self.index.catch_up_showing(&self.log, progress) {
             Ok(size) => (size, None),
             // The events before the damage stay readable, because they are needed to investigate
             // it.

@@ -35,6 +35,7 @@ use belljar_engine::record::reading::{damaged, each, find_run, newest, read};
 use belljar_engine::record::{self, LedgerHandle};
 use belljar_engine::scope::Scoped;
 use input::{given_keys, number, read_input, trusted_keys, write_output};
+use progress::Progress;
 
 /// The maximum number of retries while another process may be creating the ledger.
 const MAX_OPEN_RETRIES: u32 = 50;
@@ -84,7 +85,10 @@ impl LedgerHome {
     fn try_reader(&self) -> Result<Option<Reader>, EngineError> {
         let mut retries = 0;
         let reader = loop {
-            match Reader::open(&self.paths) {
+            let mut progress = Progress::new("indexed");
+            let opened = Reader::open_showing(&self.paths, &mut |at, of| progress.update(at, of));
+            progress.clear();
+            match opened {
                 Ok(reader) => break reader,
                 Err(ReaderError::None { .. }) if !exists(self.paths.anchor())? => return Ok(None),
                 // Keys without a log: the ledger is being created, or its log was deleted.

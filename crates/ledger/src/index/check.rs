@@ -75,7 +75,7 @@ fn compare(path: &Path, log: &Log) -> Result<bool, fill::Stop> {
     // The empty name is a temporary file that SQLite removes (sqlite3_open(3)).
     let mut fresh = Connection::open("").map_err(fill::Stop::Sqlite)?;
     schema::fill(&mut fresh, log.id()).map_err(fill::Stop::Sqlite)?;
-    fill::catch_up_to(&mut fresh, log, reached.offset)?;
+    fill::catch_up_to(&mut fresh, log, reached.offset, &mut |_, _| {})?;
     let fresh = fresh.transaction().map_err(fill::Stop::Sqlite)?;
     let mut is_equal = is_intact(&stored).map_err(fill::Stop::Sqlite)?;
     for query in DERIVED {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, Statement, Transaction, TransactionBehavior};
 
-use super::IndexError;
 use super::query::{number, ordered, position, sum};
 use super::reached::Reached;
 use super::sql::{BLOCK, family};
+use super::{IndexError, Progress};
 use crate::digest::Digest;
 use crate::entry::EntryView;
 use crate::event;
@@ -61,14 +61,23 @@ struct Filling<'t> {
 ///
 /// Events appended during the call are left for the next one; otherwise a fast writer would keep
 /// the call busy forever and block other callers.
-pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Stop> {
+pub(super) fn catch_up(
+    connection: &mut Connection,
+    log: &Log,
+    progress: Progress<'_>,
+) -> Result<(), Stop> {
     let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
     let until = log.length().map_err(|error| stop(reached.next, error))?;
-    catch_up_to(connection, log, until)
+    catch_up_to(connection, log, until, progress)
 }
 
 /// Adds the events up to an offset of the log.
-pub(super) fn catch_up_to(connection: &mut Connection, log: &Log, until: u64) -> Result<(), Stop> {
+pub(super) fn catch_up_to(
+    connection: &mut Connection,
+    log: &Log,
+    until: u64,
+    progress: Progress<'_>,
+) -> Result<(), Stop> {
     let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
     if fits(&reached, log)? && until == reached.offset {
         return Ok(());
@@ -94,6 +103,7 @@ pub(super) fn catch_up_to(connection: &mut Connection, log: &Log, until: u64) ->
         }
         reached.write(&transaction).map_err(Stop::Sqlite)?;
         transaction.commit().map_err(Stop::Sqlite)?;
+        progress(reached.offset, until);
         match end? {
             true => return Ok(()),
             false => scan = Some(from),
