@@ -270,3 +270,34 @@ fn open_signed_checkpoint<'k>(
     open_checkpoint(note, keys)
         .context("the checkpoint in the proof has no valid signature of a trusted key")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_page_lists_all_keys_of_both_proofs_in_their_order() {
+        let page = include_str!("../../../../../docs/ledger-format.md");
+        let hash = Digest::leaf(b"x");
+        let side = TreeHead { size: 1, root: hash, checkpoint: None };
+        let proofs = [
+            Proof::Inclusion {
+                index: 1,
+                entry: String::new(),
+                leaf: hash,
+                proof: vec![hash],
+                checkpoint: String::new(),
+            },
+            Proof::Consistency { old: side.clone(), new: side, proof: vec![hash] },
+        ];
+        for proof in proofs {
+            let text = serde_json::to_string(&proof).unwrap();
+            let (format, keys) = text.split_once(',').unwrap();
+            let (_, mut rest) = page.split_once(format).expect(format);
+            for key in keys.split(['{', ',']).filter_map(|part| part.split_once(':')) {
+                let (_, after) = rest.split_once(&format!("{}:", key.0)).expect(key.0);
+                rest = after;
+            }
+        }
+    }
+}
