@@ -8,6 +8,7 @@
 //! [`prepare`] builds a box before its task is known: the worker waits, and the run is recorded when the
 //! task arrives.
 
+pub(crate) mod descriptors;
 pub mod disk;
 mod ended;
 mod environment;
@@ -181,6 +182,7 @@ impl std::fmt::Debug for Built {
 impl Built {
     /// Prepares everything that is needed before a box is started. A failure leaves nothing behind.
     fn new(state: &Scoped, spec: LaunchSpec) -> Result<(Self, Request), EngineError> {
+        descriptors::check()?;
         let (record, start) = (spec.record(), spec.start);
         let span = spec.span();
         let _entered = span.clone().entered();

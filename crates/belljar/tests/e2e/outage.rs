@@ -57,6 +57,18 @@ fn a32_box_refuses_connections_at_once_after_its_broker_is_killed() {
 }
 
 #[test]
+fn run_with_too_few_descriptors_fails_before_it_starts_and_names_the_limit() {
+    let (lab, _upstream) = lab_with_echo_server();
+    let run = |limit: &str| {
+        lab.belljar(["run", "--", "true"]).through(["prlimit", &format!("--nofile={limit}")]).run()
+    };
+    let refused = run("64:64");
+    refused.fails_with(125, "at most 64 files can be open, and 128 are needed");
+    assert!(refused.err().contains("ulimit -n 1024"), "{}", refused.err());
+    run("128:128").expect(0);
+}
+
+#[test]
 fn a32_broker_out_of_descriptors_serves_requests_again_when_connections_close() {
     let (lab, upstream) = lab_with_echo_server();
     let script = "hold() { for i in $(seq 100); do exec {fd}<>/dev/tcp/203.0.113.1/443; done; sleep 5; }; \
