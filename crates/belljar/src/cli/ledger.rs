@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use belljar_ledger::Event;
 use clap::builder::PossibleValue;
-use clap::{Args, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Subcommand, ValueHint};
 
 use crate::cli::when::When;
 
@@ -51,7 +51,7 @@ pub(crate) enum LedgerCommand {
     Usage(UsageArgs),
     /// Show, rotate or export the signing key
     Key(KeyArgs),
-    /// Settle an intent whose result is unknown
+    /// Settle intents whose result is unknown
     Settle(SettleArgs),
     /// Repair a damaged ledger; nothing is deleted
     Mend(MendArgs),
@@ -359,11 +359,20 @@ pub(crate) enum KeyCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  belljar ledger settle 17 --reason 'the files were copied'")]
+  belljar ledger settle 17 --reason 'the files were copied'
+  belljar ledger settle --run my-run --reason 'the host lost its power'
+  belljar ledger settle --all --reason 'the host lost its power'")]
+#[command(group(ArgGroup::new("intents").required(true).args(["ids", "run", "all"])))]
 pub(crate) struct SettleArgs {
-    /// Index of an intent, or RUN/SEQUENCE
+    /// Indexes of intents, or RUN/SEQUENCE
     #[arg(value_name = "ID")]
-    pub(crate) id: String,
+    pub(crate) ids: Vec<String>,
+    /// Settle all intents of this run whose result is unknown
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Settle all intents that `belljar runs` lists as needing attention
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Result as far as it is known, which is recorded
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,

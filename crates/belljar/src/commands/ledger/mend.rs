@@ -1,7 +1,9 @@
 //! `belljar ledger settle` and `mend`: record unknown results and repair a damaged ledger.
 
+use std::collections::BTreeMap;
+
 use anyhow::anyhow;
-use belljar_ledger::{AttentionSettled, Draft, Mended};
+use belljar_ledger::{AttentionSettled, Draft, Mended, Reader, Row};
 use belljar_model::{RunId, RunState, display};
 use serde_json::json;
 
@@ -10,39 +12,81 @@ use crate::cli::ledger::{MendArgs, SettleArgs};
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
 
-/// Runs `belljar ledger settle`.
+/// The number of events that are recorded at once.
+const AT_ONCE: usize = 1000;
+
+/// Runs `belljar ledger settle`. Nothing is recorded if one of the given intents cannot be settled.
 pub(crate) fn settle(args: &SettleArgs) -> Outcome {
     let home = LedgerHome::open()?;
     let reader = home.reader()?;
-    let intent = home.event(&reader, &args.id)?;
-    let open = reader.unsettled(intent.run).kind(ErrorKind::Broken)?;
-    if !open.iter().any(|row| row.index == intent.index) {
-        return Err(invalid(format!(
-            "event {} ({}) is not an intent with an unknown result; `belljar runs` lists such events",
-            intent.index, intent.kind
-        )));
+    let intents = selected(&home, &reader, args)?;
+    if intents.is_empty() {
+        print::note("no intent has an unknown result, so nothing was recorded");
+        return Ok(0);
     }
-    if let Some(run) = intent.run.filter(|run| is_running(&home, *run)) {
+    let ledger = home.writer()?;
+    let mut settled = Vec::new();
+    for some in intents.chunks(AT_ONCE) {
+        let drafts = some.iter().map(|intent| {
+            Draft::new(AttentionSettled::new(args.reason.clone()))
+                .of_run(intent.run)
+                .because_of_index(Some(intent.index))
+        });
+        let recorded = ledger.record_all(drafts.collect()).kind(ErrorKind::Broken)?;
+        settled.extend(some.iter().zip(recorded).map(|(intent, by)| (intent.index, by.index())));
+    }
+    for (intent, by) in &settled {
+        if args.json.json {
+            print::json(&json!({ "settled": intent, "by": by })).kind(ErrorKind::Broken)?;
+        } else {
+            print::note(&format!("event {intent} is settled; event {by} records it"));
+        }
+    }
+    Ok(0)
+}
+
+/// Returns the intents that the options select, by ascending index.
+fn selected(
+    home: &LedgerHome,
+    reader: &Reader,
+    args: &SettleArgs,
+) -> Result<Vec<Row>, EngineError> {
+    if args.all {
+        return record::needs_attention(&home.state, |run| is_running(home, run))
+            .kind(ErrorKind::Broken);
+    }
+    if let Some(name) = &args.run {
+        let run = home.run(reader, "--run", name)?;
+        refuse_running(home, run)?;
+        return reader.unsettled(Some(run)).kind(ErrorKind::Broken);
+    }
+    let mut intents = BTreeMap::new();
+    for id in &args.ids {
+        let intent = home.event(reader, id)?;
+        let open = reader.unsettled(intent.run).kind(ErrorKind::Broken)?;
+        if !open.iter().any(|row| row.index == intent.index) {
+            return Err(invalid(format!(
+                "event {} ({}) is not an intent with an unknown result; `belljar runs` lists such events",
+                intent.index, intent.kind
+            )));
+        }
+        if let Some(run) = intent.run {
+            refuse_running(home, run)?;
+        }
+        intents.insert(intent.index, intent);
+    }
+    Ok(intents.into_values().collect())
+}
+
+fn refuse_running(home: &LedgerHome, run: RunId) -> Result<(), EngineError> {
+    if is_running(home, run) {
         return Err(invalid(format!(
             "run {run} is still running, so its result can still be recorded; try again when the run has ended"
         )));
     }
-    let draft = Draft::new(AttentionSettled::new(args.reason.clone()))
-        .of_run(intent.run)
-        .because_of_index(Some(intent.index));
-    let recorded = home.writer()?.record(draft).kind(ErrorKind::Broken)?;
-    if args.json.json {
-        let text = json!({ "settled": intent.index, "by": recorded.index() });
-        print::json(&text).kind(ErrorKind::Broken)?;
-    } else {
-        print::note(&format!(
-            "event {} is settled; event {} records it",
-            intent.index,
-            recorded.index()
-        ));
-    }
-    Ok(0)
+    Ok(())
 }
 
 /// Returns whether a run is still running.

@@ -456,6 +456,47 @@ fn h11_ledger_settle_closes_an_intent_without_outcome_after_its_run_ended() {
 }
 
 #[test]
+fn h11_ledger_settle_closes_several_intents_at_once_or_none_of_them() {
+    let lab = lab();
+    let mut intents = Vec::new();
+    for _ in 0..4 {
+        let live = lab.bash("echo rea''dy; sleep 1000").start();
+        live.wait_for_output("ready");
+        let id = newest_run(&lab);
+        intents.push((event(&lab, &id, "run.created")["index"].to_string(), id));
+        live.signal(Signal::KILL);
+        live.wait();
+    }
+    let settle =
+        |args: &[&str]| ledger(&lab, ["settle", "--reason", "power failure", "--json"]).args(args);
+    let [(first, _), (second, _), (_, third), _] = intents.as_slice() else { panic!() };
+    settle(&[first, "0"]).run().fails_with(2, "is not an intent with an unknown result");
+    settle(&[first, "--all"]).run().fails_with(2, "cannot be used with");
+    settle(&[]).run().fails_with(2, "--all");
+    let count = |args: &[&str]| {
+        let settled = settle(args).run();
+        if settled.code() == 0 { settled.out().lines().count() } else { 0 }
+    };
+    eventually("the first two runs have ended", || count(&[first, second, first]) == 2);
+    eventually("the third run has ended", || count(&["--run", third]) == 1);
+    eventually("the fourth run has ended", || count(&["--all"]) == 1);
+    let nothing = settle(&["--all"]).run();
+    assert_eq!(nothing.expect(0), "");
+    assert!(nothing.err().contains("nothing was recorded"), "{}", nothing.err());
+    for (intent, id) in &intents {
+        assert_eq!(event(&lab, id, "attention.settled")["cause"].to_string(), *intent);
+    }
+    assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
+}
+
+/// Returns the id of the run that was started last.
+fn newest_run(lab: &Lab) -> String {
+    let runs = lab.runs();
+    let names = runs.iter().map(|dir| dir.file_name().unwrap().to_str().unwrap());
+    names.max().unwrap().to_owned()
+}
+
+#[test]
 fn damaged_ledger_refuses_runs_until_ledger_mend_is_confirmed() {
     let lab = lab();
     run(&lab, &[], "true");
