@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub use describe::ApiQuery;
 
-use crate::openapi::{self, Document, DocumentError, MAX_DOCUMENT};
+use crate::openapi::{self, Document, DocumentError, MAX_DOCUMENT, MAX_OPERATIONS};
 
 /// The JavaScript source of the client, the same for every service.
 const RUNTIME: &str = include_str!("api/runtime.js");
@@ -104,6 +104,12 @@ impl Service {
         let scheme = document.as_ref().and_then(Document::scheme).unwrap_or("Bearer");
         let secrets = api.secrets.iter().filter_map(|name| config.secret(name));
         let auth = secrets.filter_map(|secret| auth(secret, scheme, &mut remarks)).collect();
+        let left_out = document.as_ref().map_or(0, Document::operations_left_out);
+        if left_out > 0 {
+            remarks.push(format!(
+                "the OpenAPI document has more than {MAX_OPERATIONS} operations, so {left_out} of them have no function; programs can call their paths with `get`, `post` and the other methods"
+            ));
+        }
         let base = base(api, document.as_ref());
         if base.is_none() {
             remarks.push(

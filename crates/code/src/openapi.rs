@@ -11,6 +11,7 @@ mod operation;
 mod types;
 
 pub use document::{Document, DocumentError, MAX_DOCUMENT};
+pub(crate) use operation::MAX_OPERATIONS;
 pub use operation::{Operation, Parameter, ParameterLocation, RequestBody};
 pub(crate) use types::{declarations, one, signature};
 

@@ -30,6 +30,21 @@ fn petstore(operations: usize) -> Value {
 }
 
 #[test]
+fn service_with_too_many_operations_has_a_remark_that_counts_those_left_out() {
+    let remarks = |count: usize| {
+        let paths: serde_json::Map<_, _> =
+            (0..count).map(|number| (format!("/pets/{number}"), json!({"get": {}}))).collect();
+        let document = json!({"openapi": "3.0.0", "paths": paths});
+        let service = service("[api.a]\nhosts = ['a.example']\n", Some(document));
+        assert_eq!(service.operations(), count.min(5000));
+        service.remarks
+    };
+    assert_eq!(remarks(5000), [] as [&str; 0], "control");
+    let [remark] = &remarks(5003)[..] else { panic!() };
+    assert!(remark.contains("more than 5000 operations, so 3 of them"), "{remark}");
+}
+
+#[test]
 fn base_url_comes_from_the_operator_then_the_document_then_the_rules() {
     let with = |definition: &str, server: &str| {
         let document = json!({"openapi": "3.0.0", "servers": [{"url": server}]});
@@ -43,6 +58,8 @@ fn base_url_comes_from_the_operator_then_the_document_then_the_rules() {
         Some("https://first.example/x".into())
     );
     assert_eq!(with("", "/api"), Some("https://first.example/api".into()));
+    assert_eq!(with("", "//second.example/v3"), Some("https://second.example/v3".into()));
+    assert_eq!(with("", "//evil.example/v3"), first);
     // A document cannot change the base URL to a host that no rule allows.
     assert_eq!(with("", "https://evil.example"), first);
     assert_eq!(with("", "http://first.example"), first);

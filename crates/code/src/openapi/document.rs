@@ -3,7 +3,7 @@
 use belljar_model::net::percent_decoded;
 use serde_json::{Map, Value};
 
-use super::operation::Operation;
+use super::operation::{MAX_OPERATIONS, Operation};
 
 /// The maximum size of an OpenAPI document in bytes. The largest known document has twelve million
 /// bytes.
@@ -77,7 +77,8 @@ impl Document {
 
     /// Returns the URL of the document's first server with the default values of its variables.
     ///
-    /// The result can be a path without a host.
+    /// The result can be a path without a host. A URL without a scheme, such as `//api.example`, gets
+    /// `https`.
     pub fn server(&self) -> Option<String> {
         let server = self.root.get("servers")?.get(0)?;
         let mut url = server.get("url")?.as_str()?.to_owned();
@@ -90,6 +91,9 @@ impl Document {
                 return None;
             }
             url = url.replace(&format!("{{{name}}}"), value);
+        }
+        if url.starts_with("//") {
+            url.insert_str(0, "https:");
         }
         (url.len() <= MAX_URL).then_some(url)
     }
@@ -116,6 +120,11 @@ impl Document {
     /// Returns all operations of the OpenAPI document, sorted by group and name.
     pub fn operations(&self) -> Vec<Operation<'_>> {
         Operation::all(self)
+    }
+
+    /// Returns the number of operations that exceed the limit, which [`Self::operations`] leaves out.
+    pub fn operations_left_out(&self) -> usize {
+        Operation::count(self).saturating_sub(MAX_OPERATIONS)
     }
 
     /// Follows the references (`$ref`) of a value and returns the referenced value. Returns `None`

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::document::Document;
 use super::names::{self, UsedNames};
 
-const MAX_OPERATIONS: usize = 5000;
+/// The maximum number of operations of a document that clients have.
+pub(crate) const MAX_OPERATIONS: usize = 5000;
 const MAX_PARAMETERS: usize = 100;
 const MAX_PATH: usize = 1000;
 const MAX_NAME: usize = 200;
@@ -173,30 +174,33 @@ pub enum ResponseBody<'a> {
     Unknown,
 }
 
+/// Returns the definitions of all operations, with their paths and methods.
+fn definitions(
+    document: &Document,
+) -> impl Iterator<Item = ((&str, &Value), (&'static str, &Value))> {
+    let paths = document.root().get("paths").and_then(Value::as_object);
+    let paths = paths.into_iter().flatten().filter(|(path, _)| is_path(path));
+    paths.filter_map(|(path, item)| Some((path.as_str(), document.resolve(item)?))).flat_map(
+        |(path, item)| {
+            let methods =
+                METHODS.into_iter().filter_map(|method| Some((method, item.get(method)?)));
+            let methods = methods.filter(|(_, definition)| definition.is_object());
+            methods.map(move |method| ((path, item), method))
+        },
+    )
+}
+
 impl<'a> Operation<'a> {
     pub(super) fn all(document: &'a Document) -> Vec<Self> {
         let mut used = UsedNames::new();
-        let mut operations = Vec::new();
-        let paths = document.root().get("paths").and_then(Value::as_object);
-        for (path, item) in paths.into_iter().flatten() {
-            let Some(item) = document.resolve(item).filter(|_| is_path(path)) else { continue };
-            for method in METHODS {
-                let Some(definition) = item.get(method).filter(|definition| definition.is_object())
-                else {
-                    continue;
-                };
-                if operations.len() == MAX_OPERATIONS {
-                    return sorted(operations);
-                }
-                operations.push(Self::read(
-                    document,
-                    (path, item),
-                    (method, definition),
-                    &mut used,
-                ));
-            }
-        }
-        sorted(operations)
+        let definitions = definitions(document).take(MAX_OPERATIONS);
+        let read = |(path, method)| Self::read(document, path, method, &mut used);
+        sorted(definitions.map(read).collect())
+    }
+
+    /// Returns the number of all operations of the document.
+    pub(super) fn count(document: &Document) -> usize {
+        definitions(document).count()
     }
 
     fn read(

@@ -96,6 +96,9 @@ fn openapi_server_url_contains_the_defaults_of_its_variables() {
     let url = "https://{region}.example/{v}/{w}";
     let told = server(json!({"url": url, "variables": variables}));
     assert_eq!(told.as_deref(), Some("https://eu.example/v3/{w}"));
+    let told = server(json!({"url": "//{region}.example/{v}", "variables": variables}));
+    assert_eq!(told.as_deref(), Some("https://eu.example/v3"), "a URL without a scheme has a host");
+    assert_eq!(server(json!({"url": "/v3"})).as_deref(), Some("/v3"), "a path has none");
     // Variables that expand exponentially are stopped by the length limit.
     let doubling: serde_json::Map<String, serde_json::Value> = (0..32)
         .map(|it| {
