@@ -182,16 +182,23 @@ impl Layout {
         self.home.join("logins").join(format!("{agent}.json"))
     }
 
-    /// Refuses a state directory of another user or a newer version. Writes the version file if it is missing.
+    /// Refuses a state directory of another user, of a newer version, or that every user can write to. Writes the version file if it is missing.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let home = self.home.display();
         let meta =
             fs::metadata(&self.home).with_context(|| format!("cannot read the owner of {home}"));
-        let owner = meta.kind(ErrorKind::Broken)?.uid();
+        let meta = meta.kind(ErrorKind::Broken)?;
+        let owner = meta.uid();
         let user = rustix::process::geteuid().as_raw();
         if owner != user {
             let text = format!(
                 "the state directory {home} belongs to user {owner}, but belljar runs as user {user}: run belljar as its owner, or choose another directory with BELLJAR_HOME"
+            );
+            return Err(EngineError::message(ErrorKind::Refused, text));
+        }
+        if meta.mode() & 0o002 != 0 {
+            let text = format!(
+                "every user can write to the state directory {home}: run `chmod o-w {home}`, or choose another directory with BELLJAR_HOME"
             );
             return Err(EngineError::message(ErrorKind::Refused, text));
         }
@@ -241,6 +248,9 @@ fn is_read_only(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use crate::error::ErrorKind;
     use crate::store::Store;
 
@@ -273,6 +283,20 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Damaged, "{text}");
             assert!(format!("{error:#}").contains("layout.json"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn open_refuses_a_state_directory_that_every_user_can_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let allow = |mode| std::fs::set_permissions(dir.path(), Permissions::from_mode(mode));
+        for mode in [0o777, 0o1777, 0o702] {
+            allow(mode).unwrap();
+            let error = Store::open(dir.path()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(format!("{error:#}").contains("chmod o-w"), "{error:?}");
+        }
+        allow(0o755).unwrap();
+        Store::open(dir.path()).unwrap();
     }
 
     #[test]
