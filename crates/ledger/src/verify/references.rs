@@ -11,10 +11,10 @@ use rusqlite::{Connection, Row, Rows};
 
 use crate::digest::Digest;
 
-/// The maximum number of bodies in memory; they take about 25 MiB.
-const LIMIT: usize = 200_000;
+/// The maximum number of bodies in memory; they take about 13 MiB.
+const LIMIT: usize = 100_000;
 /// The cache of the database in KiB, which also limits the memory of a sort.
-const CACHE: i64 = 32_768;
+const CACHE: i64 = 16_384;
 
 /// A body as its events reference it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use super::chains::{Link, Missing};
 use crate::digest::Digest;
 
-/// The maximum number of runs in memory; they take about 20 MiB.
-const LIMIT: usize = 200_000;
+/// The maximum number of runs in memory; they take about 10 MiB.
+const LIMIT: usize = 100_000;
 /// The cache of the database in KiB.
-const CACHE: i64 = 32_768;
+const CACHE: i64 = 16_384;
 
 /// The last event of every run.
 #[derive(Debug)]
