@@ -26,14 +26,14 @@ fn examples(command: &Command) -> Vec<String> {
     lines.map_while(|line| line.strip_prefix("  ")).map(str::to_owned).collect()
 }
 
-/// Splits a command line into words as a shell does; supports single quotes only.
+/// Splits a command line into words as a shell does; supports quotes around whole words only.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line;
-    while !rest.is_empty() {
-        let (word, after) = match rest.strip_prefix('\'') {
-            Some(quoted) => quoted.split_once('\'').expect("an example has no closing quote"),
-            None => rest.split_once(' ').unwrap_or((rest, "")),
+    while let Some(first) = rest.chars().next() {
+        let (word, after) = match first {
+            '\'' | '"' => rest[1..].split_once(first).expect("an example has no closing quote"),
+            _ => rest.split_once(' ').unwrap_or((rest, "")),
         };
         words.push(word.to_owned());
         rest = after.trim_start();

@@ -27,7 +27,7 @@ fn run_with_change(lab: &Lab, options: &[&str]) -> String {
 #[test]
 fn run_on_a_full_disk_reports_it_and_runs_can_still_be_listed() {
     let lab = lab();
-    let script = "mount -t tmpfs -o size=1m none \"$BELLJAR_HOME\"
+    let script = "mount -t tmpfs -o size=1m,mode=700 none \"$BELLJAR_HOME\"
         run() { \"$BELLJAR\" run -- true 2>&1; echo \"$1: exit $?\"; }
         run before
         head -c 2m /dev/zero > \"$BELLJAR_HOME/ballast\" 2> /dev/null && exit 9

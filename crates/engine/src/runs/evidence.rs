@@ -91,6 +91,7 @@ fn effect(entry: &Entry, models: &[ModelHost]) -> Option<String> {
             | Event::DnsDecided(_)
             | Event::RequestFinished(_)
             | Event::SecretUsed(_)
+            | Event::SecretMasked(_)
             | Event::AlarmRaised(_)
             | Event::BudgetSpent(_)
             | Event::ModelCalled(_)

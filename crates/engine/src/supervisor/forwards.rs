@@ -30,17 +30,30 @@ const BUFFER: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Forwards(Mutex<Vec<OpenForward>>);
 
-/// A forward, and the pipe whose end stops its thread.
+/// A forward with its listening socket, and the pipe whose end stops its thread.
 #[derive(Debug)]
 struct OpenForward {
     forward: Forward,
+    listener: TcpListener,
     _stop: OwnedFd,
+}
+
+impl Drop for OpenForward {
+    /// Refuses new connections at once, before the thread of the forward ends.
+    fn drop(&mut self) {
+        rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both).ok(); // it can be closed
+    }
 }
 
 impl Forwards {
     /// Returns all forwards of the box.
     pub(super) fn list(&self) -> Vec<Forward> {
         self.lock().iter().map(|open| open.forward).collect()
+    }
+
+    /// Ends all forwards, because the box has ended. Open connections continue until the supervisor exits.
+    pub(super) fn close(&self) {
+        self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OpenForward>> {
@@ -80,12 +93,13 @@ pub(super) fn open(session: &Arc<BoxSession>, forward: Forward, uid: u32) -> Fro
         let message = format!("cannot record the forward in the ledger: {error:#}");
         return FromSupervisor::Failed { kind: ErrorKind::Unrecorded, message };
     }
-    let (stopped, stop) = match rustix::pipe::pipe_with(PipeFlags::CLOEXEC) {
-        Ok(pipe) => pipe,
+    let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+    let (own, (stopped, stop)) = match listener.try_clone().and_then(|own| Ok((own, pipe?))) {
+        Ok(descriptors) => descriptors,
         Err(error) => return refused(&format!("cannot forward the port: {error}")),
     };
     tracing::info!(host_port, port, "port is forwarded");
-    list.push(OpenForward { forward, _stop: stop });
+    list.push(OpenForward { forward, listener: own, _stop: stop });
     drop(list);
     let is_served = channel.connect(port).is_ok();
     let of = Arc::clone(session);

@@ -127,8 +127,9 @@ impl BoxSession {
         rustix::io::write(&*pipe, reply).ok();
     }
 
-    /// Closes the screen after the program ended. Attached clients still receive the last output.
+    /// Closes the screen and the forwarded ports after the program ended. Attached clients still receive the last output.
     pub(super) fn close(&self) {
+        self.forwards.close();
         if let Some(screen) = self.screen() {
             screen.close();
         }

@@ -270,7 +270,7 @@ const ON_OWN_DISK: &str = "BELLJAR_TEST_OWN_DISK";
 fn h12_nothing_starts_on_a_full_disk_and_the_host_holds_its_result_until_there_is_room() {
     let engine = TestEngine::new();
     let (state, home) = (engine.lab.state(), engine.lab.home());
-    let mount = "mount -t tmpfs -o size=16m none \"$0\" && exec \"$@\"";
+    let mount = "mount -t tmpfs -o size=16m,mode=700 none \"$0\" && exec \"$@\"";
     if !belljar_testkit::root_or_skip("a plain user cannot build a box in this mount namespace") {
         return;
     }
