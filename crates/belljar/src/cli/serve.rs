@@ -30,6 +30,8 @@ pub(crate) struct LoginLinkArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar tenant create team-7 --owner https://id.example.com 248289761001")]
 pub(crate) struct TenantArgs {
     #[command(subcommand)]
     pub(crate) command: TenantCommand,
