@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 Another address than that of the loopback interface needs `cert` and `key` in the section [serve] of
 belljar.toml. The server reads both files again when it gets the signal SIGHUP.")]
 pub(crate) struct ServerArgs {
-    /// Address to listen on [default: the section [serve] of belljar.toml, or 127.0.0.1:7070]
+    /// Address to listen on [default: `listen` in belljar.toml, or 127.0.0.1:7070]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
 }
