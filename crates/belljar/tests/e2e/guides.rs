@@ -5,6 +5,7 @@
 //! written to that file. The server of the guides is an echo server on the loopback interface.
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
 
 use belljar_testkit::{Authority, Lab, Model, Upstream};
@@ -152,12 +153,16 @@ impl Drop for StopServer {
     }
 }
 
+/// Returns an address of the loopback interface with a port that no server uses.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
 #[test]
 fn serve_guide_commands_produce_the_documented_output() {
     let lab = lab();
     // The guide has the default port, which another server of this machine may use.
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (first, second) = (free(), free());
+    let (first, second) = (free_address(), free_address());
     let _stop = StopServer(lab.workspace().join("serve.pid"));
     lab.configure(&format!("[serve]\nlisten = \"{first}\"\n"));
     let guide = include_str!("../../../../docs/guide/serve.md");
@@ -220,7 +225,9 @@ fn agents_guide_commands_produce_the_documented_output() {
     fs::create_dir(&bin).unwrap();
     let claude = installed("agents").join("node_modules/.bin/claude");
     symlink(claude, bin.join("claude")).unwrap();
-    let count = execute(&lab, include_str!("../../../../docs/guide/agents.md"));
+    let guide = include_str!("../../../../docs/guide/agents.md");
+    let guide = guide.replace("8317", &free_address().port().to_string());
+    let count = execute(&lab, &guide);
     assert!(count >= 10, "{count} blocks");
 }
 
