@@ -47,6 +47,12 @@ const MCP_PYPI: [&str; 1] = ["mcp==2.3.0"];
 /// Linters of GitHub workflows that pip installs into `linters/`.
 const LINTERS: [&str; 2] = ["check-jsonschema==0.39.0", "zizmor==1.32.0"];
 
+/// The driver of Chromium and a checker of accessibility, which npm installs into `browser/`.
+const BROWSER: [&str; 2] = ["playwright-core@1.65.0", "axe-core@4.14.0"];
+
+/// The test tool of the API, which pip installs into `schemathesis/`.
+const SCHEMATHESIS: [&str; 1] = ["schemathesis==4.32.0"];
+
 /// Installs the clients that are not installed yet.
 pub(crate) fn install() -> Result<()> {
     let dir = target_dir()?.join("clients");
@@ -60,6 +66,7 @@ pub(crate) fn install() -> Result<()> {
         ("agents", &AGENTS),
         ("servers", &SERVERS),
         ("typescript", &TYPESCRIPT),
+        ("browser", &BROWSER),
     ];
     for (name, packages) in by_npm {
         install_once(&dir, name, &packages.join(" "), |to| npm(to, packages))?;
@@ -70,6 +77,7 @@ pub(crate) fn install() -> Result<()> {
         pip(&to.join("python"), &MCP_PYPI)
     })?;
     install_once(&dir, "linters", &LINTERS.join(" "), |to| pip(to, &LINTERS))?;
+    install_once(&dir, "schemathesis", &SCHEMATHESIS.join(" "), |to| pip(to, &SCHEMATHESIS))?;
     let version = read(cargo().arg("--version"))?;
     install_once(&dir, "rust", version.trim(), rust)
 }

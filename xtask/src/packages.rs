@@ -73,6 +73,9 @@ pub(crate) const FOR_TESTS: &[Package] = &[
     package("mount", "mount", "mounts the disks whose power fails in tests"),
     package("e2fsprogs", "mkfs.ext4", "a disk whose power fails in a test"),
     package("xfsprogs", "mkfs.xfs", "a disk whose power fails in a test, and copies of disks"),
+    package("chromium", "chromium", "the browser of people who use the server"),
+    package("slowhttptest", "slowhttptest", "a slow client of the server"),
+    package("testssl.sh", "testssl", "searches the server for weak TLS"),
     package("btrfs-progs", "mkfs.btrfs", "a disk whose power fails in a test"),
 ];
 

@@ -18,7 +18,8 @@ pub(crate) const fn code(kind: ErrorKind) -> u8 {
         | ErrorKind::AlreadyExists
         | ErrorKind::WrongState
         | ErrorKind::Refused => USAGE,
-        ErrorKind::Busy
+        ErrorKind::LimitReached
+        | ErrorKind::Busy
         | ErrorKind::Conflict
         | ErrorKind::Damaged
         | ErrorKind::Version

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         Command::Mcp(args) => commands::mcp::run(&cli, args),
         Command::Serve(args) => commands::serve::run(&cli, args),
         Command::LoginLink(args) => commands::serve::login_link(args),
-        Command::Tenant(args) => commands::serve::tenant(args),
+        Command::Tenant(args) => commands::serve::tenant(&cli, args),
         Command::Net(args) => commands::net::run(&cli, args),
         Command::Secret(args) => commands::secret::run(&cli, args),
         Command::Skill(args) => commands::skill::run(&cli, args),

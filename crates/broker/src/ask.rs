@@ -18,7 +18,7 @@ use crate::http::Refusal;
 use crate::record::{Answer, BrokerEvent, Question, QuestionClosed};
 
 /// The maximum number of questions that wait for the operator; a person cannot review more at once.
-const MAX_OPEN: usize = 64;
+const MAX_OPEN: usize = 20;
 /// The maximum number of questions to the operator in one run, so that a box cannot fill the
 /// ledger.
 const MAX_TOTAL: u64 = 10_000;

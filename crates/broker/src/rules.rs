@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use belljar_model::Net;
 use belljar_model::net::{
     HOST_NAME, Hostname, HttpRule, Method, Policy, Rule, RuleLimits, RuleTarget, Scheme, Target,
-    TcpRule, Tls, TokenUrl,
+    TcpRule, Tls, TokenUrl, is_private_name,
 };
 
 pub use denial::{Code, Denial};
@@ -374,7 +374,7 @@ impl Rules {
             return Err(Code::HiddenDns);
         }
         match act.target() {
-            Target::Name(name) if known::is_private_name(name) => Err(Code::PrivateName),
+            Target::Name(name) if is_private_name(name) => Err(Code::PrivateName),
             Target::Name(name) if known::is_doh(name) => Err(Code::HiddenDns),
             Target::Name(_) => Ok(()),
             Target::Address(ip) if known::DOH_ADDRESSES.contains(ip) => Err(Code::HiddenDns),
@@ -421,7 +421,7 @@ fn reach(target: &Target, connect: Option<SocketAddr>) -> Result<Reach, Code> {
         return Err(Code::Metadata);
     }
     match target {
-        Target::Name(name) if known::is_private_name(name) => Ok(Reach::Named),
+        Target::Name(name) if is_private_name(name) => Ok(Reach::Named),
         Target::Name(_) => Ok(Reach::Public),
         Target::Address(_) => Ok(Reach::Named),
     }

@@ -7,6 +7,7 @@
 
 mod file;
 pub mod gates;
+pub mod index;
 pub mod requests;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //!                          turn       lock file of the command that changes the box
 //!                          lock       lock file of the supervisor, held while the supervisor runs
 //!                          socket     the socket of the supervisor
+//!                          paused     exists while the box is paused until it is resumed
 //!                          run.json upper/ work/ …   the latest run, with the layout of every run
 //!                          home/      the home directory of the box
 //! ```
@@ -34,6 +35,9 @@ use crate::store::{Run, durable, is_empty};
 
 /// The user and group id that own the files of a box without a workspace, if Belljar runs as root.
 const NOBODY: u32 = 65534;
+
+/// The file in the directory of a running box that exists while the box is paused until it is resumed.
+pub(crate) const PAUSED_FILE: &str = "paused";
 
 /// A named box: its directory and its record.
 #[derive(Debug)]
@@ -87,7 +91,8 @@ impl NamedBox {
         Ok(boxes)
     }
 
-    fn load(state: &Scoped, dir: &Path) -> anyhow::Result<Self> {
+    /// Loads the box in this directory.
+    pub(crate) fn load(state: &Scoped, dir: &Path) -> anyhow::Result<Self> {
         let file = dir.join("box.json");
         let text = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let home = state.host().user_home();
@@ -109,6 +114,9 @@ impl NamedBox {
     pub fn state(&self) -> BoxState {
         let has_supervisor = is_held(&self.dir.join("lock"));
         match self.run().map(|run| run.record.state) {
+            Some(RunState::Running) if has_supervisor && self.dir.join(PAUSED_FILE).exists() => {
+                BoxState::Paused
+            }
             Some(RunState::Running) if has_supervisor => BoxState::Running,
             _ if has_supervisor => BoxState::Changing,
             None => BoxState::New,
@@ -119,7 +127,7 @@ impl NamedBox {
 
     /// Returns whether the supervisor of the box is running.
     pub fn is_up(&self) -> bool {
-        matches!(self.state(), BoxState::Running | BoxState::Changing)
+        matches!(self.state(), BoxState::Running | BoxState::Paused | BoxState::Changing)
     }
 
     /// Replaces `box.json` with the current record. The caller must hold the [`ChangeLock`] of the box.
@@ -353,6 +361,7 @@ mod tests {
             spec: BoxSpec::default(),
             typed_in: "/".into(),
             ground: BoxWorkspace::Nothing,
+            maker: None,
         };
         NamedBox { dir: dir.to_owned(), record }
     }

@@ -1,17 +1,22 @@
-//! Operations on named boxes: create, start, stop, copy, reset, remove and restore them.
+//! Operations on named boxes: create, start, pause, stop, copy, reset, remove and restore them.
 
 mod copies;
 mod create;
+pub mod execs;
 pub mod gc;
+pub mod index;
 mod lifecycle;
+pub mod log;
 mod network;
 mod restore;
 pub mod snapshot;
+mod status;
 pub mod transfer;
 pub mod unapplied;
 
 pub use copies::{Reset, fork, reset};
 pub use create::{clone_again, create};
-pub use lifecycle::{Stopped, remove, start, stop};
+pub use lifecycle::{Stopped, pause, remove, resume, start, stop};
 pub use network::change_network;
 pub use restore::{Restored, find as find_in_trash, restore};
+pub use status::{BoxStatus, maker, status};

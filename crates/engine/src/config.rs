@@ -1,4 +1,7 @@
 //! Finds and reads the operator's belljar.toml and the project's, which can only tighten the operator's.
+//!
+//! A tenant other than `local` has a policy of its own in the place of the operator's file. Of the operator's
+//! file, only the settings of the machine and the limits of the tenant apply to it.
 
 pub mod section;
 
@@ -13,12 +16,12 @@ use crate::host::HostEnv;
 
 const FILE: &str = "belljar.toml";
 /// The maximum size of a configuration file in bytes, far above the size of any real file.
-const MAX_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
 
 /// A configuration file that was read, with its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// The owner of the file: `operator` or `project`.
+    /// The owner of the file: `operator`, `tenant` or `project`.
     pub scope: String,
     pub file: PathBuf,
     pub text: String,
@@ -34,13 +37,44 @@ pub fn load_from(
 ) -> Result<(Config, Vec<Source>), EngineError> {
     let mut sources = Vec::new();
     let operator = operator(host, file, &mut sources)?;
-    let Some(file) = project_file(workspace) else { return Ok((operator, sources)) };
-    if same_file(&file, operator.file()) {
-        return Ok((operator, sources));
+    tightened(operator, workspace, sources)
+}
+
+/// Loads the configuration of a tenant other than `local` for a workspace: the policy of the tenant, with the
+/// operator's settings for the machine. `file` is the operator's file.
+pub(crate) fn load_of_tenant(
+    host: &HostEnv,
+    file: Option<&Path>,
+    policy: &Path,
+    workspace: Option<&Path>,
+) -> Result<(Config, Vec<Source>), EngineError> {
+    let mut sources = Vec::new();
+    let operator = load_operator(host, file)?;
+    let own = match read_into(policy, Scope::Tenant, &mut sources)? {
+        Some(own) => own,
+        None => Config::parse("", policy, Scope::Tenant).kind(ErrorKind::Broken)?,
+    };
+    tightened(own.on_machine_of(&operator), workspace, sources)
+}
+
+/// Loads the operator's configuration, without that of a project or of a tenant.
+pub(crate) fn load_operator(host: &HostEnv, file: Option<&Path>) -> Result<Config, EngineError> {
+    operator(host, file, &mut Vec::new())
+}
+
+/// Returns a configuration, tightened by the file of the project in a workspace.
+fn tightened(
+    config: Config,
+    workspace: Option<&Path>,
+    mut sources: Vec<Source>,
+) -> Result<(Config, Vec<Source>), EngineError> {
+    let Some(file) = project_file(workspace) else { return Ok((config, sources)) };
+    if same_file(&file, config.file()) {
+        return Ok((config, sources));
     }
     match read_into(&file, Scope::Project, &mut sources)? {
-        Some(project) => Ok((operator.tighten(&project).kind(ErrorKind::Invalid)?, sources)),
-        None => Ok((operator, sources)),
+        Some(project) => Ok((config.tighten(&project).kind(ErrorKind::Invalid)?, sources)),
+        None => Ok((config, sources)),
     }
 }
 
@@ -71,22 +105,28 @@ fn operator(
     Ok(read_into(&file, Scope::Operator, sources)?.unwrap_or_else(Config::built_in))
 }
 
-/// The identities of both configuration files, to detect that one of them changed.
+/// The identities of all configuration files, to detect that one of them changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConfigFingerprint([Option<FileIdentity>; 2]);
+pub struct ConfigFingerprint([Option<FileIdentity>; 3]);
 
 /// The device, inode, modification time (seconds and nanoseconds) and size of a file.
 type FileIdentity = (u64, u64, i64, i64, u64);
 
 impl ConfigFingerprint {
-    pub fn of(host: &HostEnv, file: Option<&Path>, workspace: Option<&Path>) -> Self {
+    /// Returns the identities of the operator's file, of the policy of a tenant, and of the project's file.
+    pub(crate) fn of(
+        host: &HostEnv,
+        file: Option<&Path>,
+        policy: Option<PathBuf>,
+        workspace: Option<&Path>,
+    ) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         let operator = file.map(Path::to_owned).or_else(|| host.config_file());
         let identity = |path: Option<PathBuf>| {
             let meta = path?.metadata().ok()?;
             Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
         };
-        Self([identity(operator), identity(project_file(workspace))])
+        Self([identity(operator), identity(policy), identity(project_file(workspace))])
     }
 }
 
@@ -126,6 +166,7 @@ fn read_into(
     let config = Config::parse(&text, &absolute, scope).kind(ErrorKind::Invalid)?;
     let scope = match scope {
         Scope::Operator => "operator",
+        Scope::Tenant => "tenant",
         Scope::Project => "project",
     };
     sources.push(Source { scope: scope.to_owned(), file: absolute, text });
@@ -139,7 +180,9 @@ fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {
     // and NOFOLLOW refuses a link. The operator's own file may be a link.
     let flags = match scope {
         Scope::Operator => rustix::fs::OFlags::NONBLOCK,
-        Scope::Project => rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW,
+        Scope::Tenant | Scope::Project => {
+            rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW
+        }
     };
     let flags = i32::try_from(flags.bits()).map_err(std::io::Error::other)?;
     let opened = std::fs::File::options().read(true).custom_flags(flags).open(file)?;

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use belljar_broker::tls::Roots;
 use belljar_ledger::{Digest, DoctorChecked, Draft};
+use serde::Serialize;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record;
@@ -35,6 +36,56 @@ fn certificates(count: usize) -> Finding {
         health: Health::Weak,
         detail: "no root certificates found; boxes with a network do not start".to_owned(),
         remedy: Some(remedy.to_owned()),
+    }
+}
+
+/// The report of `belljar doctor`, as JSON.
+#[derive(Debug, Serialize)]
+pub struct DoctorReport {
+    /// Whether the machine has everything that boxes need.
+    pub healthy: bool,
+    pub findings: Vec<Finding>,
+    /// The results of the attacks, if they were run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proofs: Option<Vec<AttackResult>>,
+}
+
+/// The result of one attack on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttackResult {
+    pub id: &'static str,
+    pub title: &'static str,
+    /// Whether the attack failed, as it must.
+    pub kept: bool,
+    pub verdict: &'static str,
+    pub detail: String,
+}
+
+impl DoctorReport {
+    pub fn new(findings: Vec<Finding>, proofs: Option<Vec<AttackResult>>) -> Self {
+        let healthy = findings.iter().all(|finding| finding.health != Health::Missing);
+        Self { healthy, findings, proofs }
+    }
+
+    /// Returns whether every attack failed.
+    pub fn is_proved(&self) -> bool {
+        self.proofs.iter().flatten().all(|proof| proof.kept)
+    }
+
+    /// Records the report in the ledger.
+    pub fn record(&self, state: &Scoped) -> Result<(), EngineError> {
+        let text = serde_json::to_vec(self).kind(ErrorKind::Broken)?;
+        let proof_results = self.proofs.iter().flatten().map(|proof| proof.kept);
+        let finding_results = self.findings.iter().map(|it| it.health != Health::Missing);
+        let (passed, failed): (Vec<bool>, Vec<bool>) =
+            finding_results.chain(proof_results).partition(|is_passed| *is_passed);
+        let examination = Examination {
+            proved: self.proofs.is_some(),
+            passed: passed.len() as u64,
+            failed: failed.len() as u64,
+            report: &text,
+        };
+        record(state, &examination)
     }
 }
 

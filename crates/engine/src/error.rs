@@ -19,6 +19,8 @@ pub enum ErrorKind {
     WrongState,
     /// A rule forbids the operation.
     Refused,
+    /// The caller or the tenant already uses as much as it may. Nothing was done.
+    LimitReached,
     /// Another process held the lock for longer than the timeout.
     Busy,
     /// The object changed after the caller read it, or both sides changed the same object.

@@ -192,13 +192,16 @@ impl Built {
             net = %spec.template.net,
             "box is being started"
         );
-        let LaunchSpec { id: (id, random), purpose, template, sources, argv, remarks, .. } = spec;
+        let LaunchSpec { id: (id, random), purpose, mut template, sources, argv, remarks, .. } =
+            spec;
+        // The template was resolved within the limits of the tenant, which the operator may have lowered.
+        state.clamp(&mut template.limits)?;
         let broker = spec
             .network
             .map(|network_config| network_config.open(id))
             .transpose()
             .kind(ErrorKind::CannotStart)?;
-        let mut env = spec.environment.resolve(state.host(), &template, id);
+        let mut env = spec.environment.resolve(state.user(), &template, id);
         if let Some(Terminal { term, .. }) = &spec.terminal
             && !env.iter().any(|(name, _)| name == "TERM")
         {
@@ -226,7 +229,7 @@ impl Built {
             data: spec.data,
             masks: spec.masks,
             exec_channel: spec.exec_channel,
-            hidden: vec![state.home().to_owned()],
+            hidden: vec![state.root().to_owned()],
             net,
             terminal: spec.terminal.map(|terminal| (terminal.rows, terminal.columns)),
             now: state.clock().since_epoch().as_secs(),

@@ -17,6 +17,12 @@ pub fn rfc3339(nanos: u64) -> String {
     format!("{:.9}", timestamp(nanos))
 }
 
+/// Parses a time in RFC 3339. Returns milliseconds since 1970; a time before 1970 is 0.
+pub fn parse_rfc3339(text: &str) -> Option<u64> {
+    let time: Timestamp = text.parse().ok()?;
+    Some(u64::try_from(time.as_millisecond()).unwrap_or(0))
+}
+
 /// Formats a duration in microseconds for people: `350 µs`, `1.25 s`, `3 min 4 s`.
 pub fn duration(micros: u64) -> String {
     match micros {
@@ -49,6 +55,9 @@ mod tests {
         assert_eq!(readable_seconds(u64::MAX), "2554-07-21 23:34:33Z");
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000000Z");
         assert_eq!(rfc3339(1), "1970-01-01T00:00:00.000000001Z");
+        assert_eq!(parse_rfc3339("1970-01-01T01:00:01.5+01:00"), Some(1_500));
+        assert_eq!(parse_rfc3339("1969-12-31T23:59:59Z"), Some(0));
+        assert_eq!(parse_rfc3339("yesterday"), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The network of a run: its rules, its secrets, its broker and the summary of its requests.
 
 pub mod broker;
+pub(crate) mod own_server;
+pub mod roots;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -155,7 +157,8 @@ impl NetworkConfig {
     }
 
     fn new(spec: NetworkSpec, state: &Scoped, changeable: bool) -> Result<Self, EngineError> {
-        let NetworkSpec { policy, roots, name_servers, key_command } = spec;
+        let NetworkSpec { mut policy, roots, name_servers, key_command } = spec;
+        own_server::deny(&mut policy, state.engine_home());
         let sealed = SealedSecrets::open(state.home(), &policy, key_command.as_deref())?;
         for path in &roots {
             std::fs::metadata(path)

@@ -49,7 +49,7 @@ pub fn open_workspace(state: &Scoped, requested: &Path) -> Result<Workspace, Eng
             "the workspace cannot be the root of the host (`/`): choose another directory with --workspace",
         ));
     }
-    if path.starts_with(state.home()) {
+    if path.starts_with(state.root()) {
         return Err(invalid(format!(
             "--workspace {}: the directory is part of Belljar's own state",
             path.display()

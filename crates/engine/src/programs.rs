@@ -56,7 +56,6 @@ pub struct Programs {
     /// The directory that relative paths in templates refer to.
     base_dir: PathBuf,
     /// The configuration file that the user named, if any.
-    config_file: Option<PathBuf>,
     /// The user's directory that programs work on. `None` gives each session a scratch directory.
     workspace: Option<WorkspaceSpec>,
     /// The maximum number of ready boxes per session.
@@ -134,7 +133,7 @@ impl Programs {
         workspace: Option<WorkspaceSpec>,
         max_warm: usize,
     ) -> Result<Self, EngineError> {
-        let (state, config_file) = (state.clone(), state.config_file().map(PathBuf::from));
+        let state = state.clone();
         session::remove_stale(&state);
         let loaded = Mutex::new(LoadedConfig::read(&state, workspace.as_ref())?);
         let skills = skills::open(&state)?;
@@ -143,18 +142,7 @@ impl Programs {
         let servers = Arc::new(Servers::new(&state, (&operator, &sources), &base_dir)?);
         let worker = Arc::new(worker_program().kind(ErrorKind::Broken)?);
         let slots = ProgramSlots::new(MAX_PROGRAMS);
-        Ok(Self {
-            state,
-            base_dir,
-            config_file,
-            workspace,
-            max_warm,
-            loaded,
-            worker,
-            skills,
-            servers,
-            slots,
-        })
+        Ok(Self { state, base_dir, workspace, max_warm, loaded, worker, skills, servers, slots })
     }
 
     /// Creates a session for the caller that opened this [`Programs`].
@@ -187,8 +175,7 @@ impl Programs {
     /// are an error: the former configuration is not used in their place.
     pub fn config(&self) -> Result<Arc<Config>, RunError> {
         let path = self.workspace.as_ref().map(|workspace| workspace.path.as_path());
-        let file = self.config_file.as_deref();
-        let fingerprint = ConfigFingerprint::of(self.state.host(), file, path);
+        let fingerprint = self.state.config_fingerprint(path);
         let mut loaded = self.loaded();
         if loaded.fingerprint != fingerprint {
             let read = LoadedConfig::read(&self.state, self.workspace.as_ref());
@@ -297,9 +284,9 @@ impl Programs {
 impl LoadedConfig {
     /// Reads the configuration files that apply to a workspace.
     fn read(state: &Scoped, workspace: Option<&WorkspaceSpec>) -> Result<Self, EngineError> {
-        let (file, path) = (state.config_file(), workspace.map(|it| it.path.as_path()));
+        let path = workspace.map(|it| it.path.as_path());
         // The fingerprint is taken first, so that a change during the reading is noticed later.
-        let fingerprint = ConfigFingerprint::of(state.host(), file, path);
+        let fingerprint = state.config_fingerprint(path);
         let (config, sources) = state.load_config(path)?;
         let (config, sources) = (Arc::new(config), sources.into());
         Ok(Self { fingerprint, config, sources, api_modules: BTreeMap::new() })

@@ -4,13 +4,22 @@
 //! ended. Applying changes is recorded in the same way. If the intent cannot be written to the ledger,
 //! the action does not happen.
 
+pub mod bodies;
+pub mod browse;
+pub mod checking;
+pub mod durations;
+pub mod feed;
 pub mod json;
 pub mod line;
 pub mod otel;
 pub mod otlp;
+pub mod owners;
+pub mod proofs;
 pub mod reading;
+pub mod redaction;
 pub mod runs;
 pub mod sentences;
+pub mod timeline;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;

@@ -216,7 +216,7 @@ fn permissions(
     config_file: Option<&Path>,
 ) -> Result<Permissions, EngineError> {
     let workspace = run.record.workspace.as_ref().map(|at| at.path.as_path());
-    let (config, _) = config::load_from(state.host(), config_file, workspace)?;
+    let (config, _) = state.load_config_from(config_file, workspace)?;
     Ok(config.permissions(&run.record.template))
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn resolve(
     current_dir: &Path,
 ) -> Result<Resolved, EngineError> {
     let file = on.config_file.as_deref().or(state.config_file());
-    let (config, sources) = config::load_from(state.host(), file, workspace)?;
+    let (config, sources) = state.load_config_from(file, workspace)?;
     let named = config::template(&config, &on.template)?;
     let overrides = on.overrides.clone();
     complete(state, (config, sources), (named, &on.template, overrides), workspace, current_dir)
@@ -302,7 +302,8 @@ fn complete(
     // Only the denied hosts of the outfit apply here. Its other permissions are for agents in named boxes.
     let deny = Overrides { deny: outfit.overrides.deny, ..Overrides::default() };
     let template = named.with(deny).and_then(|it| it.with(overrides)).kind(ErrorKind::Invalid)?;
-    let template = template.anchored(current_dir, state.host().user_home().as_deref());
+    let mut template = template.anchored(current_dir, state.host().user_home().as_deref());
+    state.clamp(&mut template.limits)?;
     policy::refuse_own_program(state.host(), &template, workspace)?;
     Ok(Resolved { template, config, sources, masks: outfit.masks })
 }

@@ -21,8 +21,9 @@
 //! proves a run to others, and [`grants`] lists what a plan reaches. [`gates`] shows the questions of gates
 //! and takes the answers of people. [`schedules`] starts plans at given times. `store` derives tables of runs
 //! from the ledger, [`rows`] lists runs of plans from them, and [`list`] lists them together with the runs of
-//! single commands. [`tenants`] shows the budget of a tenant, which holds for all its runs together. [`author`]
-//! asks a model to write a plan for a goal.
+//! single commands. [`index`] lists all runs for a server, and [`usage`] adds up what they used. [`tenants`]
+//! shows the budget of a tenant, which holds for all its runs together. [`author`] asks a model to write a
+//! plan for a goal. [`limits`] are those of one caller for new runs.
 
 pub mod agent_work;
 pub mod author;
@@ -41,6 +42,8 @@ mod given;
 pub mod grants;
 pub mod graph;
 pub mod host;
+pub mod index;
+pub mod limits;
 pub mod list;
 pub mod machine;
 pub mod plans;
@@ -56,6 +59,7 @@ mod stubs;
 pub mod submit;
 pub mod taint;
 pub mod tenants;
+pub mod usage;
 pub mod view;
 
 #[cfg(test)]

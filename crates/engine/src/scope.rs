@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use belljar_model::{Caller, Config, RunId};
+use belljar_model::quota::RunLimits;
+use belljar_model::tenant::BoxCeiling;
+use belljar_model::{Caller, Config, Limits, RunId};
 
 use crate::clock::Clock;
-use crate::config::{self, Source};
+use crate::config::{self, ConfigFingerprint, Source};
 use crate::error::{EngineError, ErrorKind};
 use crate::host::HostEnv;
 use crate::notice::{Notice, Observer};
@@ -51,7 +53,8 @@ impl Engine {
     pub fn of(&self, caller: &Caller) -> Result<Scoped, EngineError> {
         let home = Layout::directory(&self.shared.config.home, &caller.tenant);
         let store = Store::open(&home)?;
-        Ok(Scoped { store, caller: caller.clone(), shared: Arc::clone(&self.shared) })
+        let (caller, shared) = (caller.clone(), Arc::clone(&self.shared));
+        Ok(Scoped { store, caller, run_limits: RunLimits::default(), shared })
     }
 }
 
@@ -60,6 +63,7 @@ impl Engine {
 pub struct Scoped {
     store: Store,
     caller: Caller,
+    run_limits: RunLimits,
     shared: Arc<Shared>,
 }
 
@@ -82,7 +86,7 @@ impl Scoped {
     ) -> Result<Self, EngineError> {
         let store = Store::open(&Layout::directory(&config.home, &caller.tenant))?;
         let shared = Arc::new(Shared { config, clock, observer });
-        Ok(Self { store, caller, shared })
+        Ok(Self { store, caller, run_limits: RunLimits::default(), shared })
     }
 
     /// Returns the state directory of the engine, which contains the directories of all tenants.
@@ -105,6 +109,17 @@ impl Scoped {
         Ok(Self { caller, ..self.clone() })
     }
 
+    /// Returns this scope with limits for the runs that its caller submits.
+    #[must_use]
+    pub fn with_run_limits(self, run_limits: RunLimits) -> Self {
+        Self { run_limits, ..self }
+    }
+
+    /// Returns the limits for the runs that the caller submits.
+    pub(crate) const fn run_limits(&self) -> RunLimits {
+        self.run_limits
+    }
+
     pub const fn store(&self) -> &Store {
         &self.store
     }
@@ -122,9 +137,38 @@ impl Scoped {
         self.shared.clock
     }
 
-    /// Returns the operator's configuration file, if it is not at the default path.
+    /// Returns whether the tenant is `local`, whose owner is the user of the machine.
+    fn is_local(&self) -> bool {
+        self.caller.tenant.is_local()
+    }
+
+    /// Returns the environment of the user whose tenant this is. Other tenants get none of the user's files
+    /// and variables.
+    pub fn user(&self) -> Option<&HostEnv> {
+        Some(self.host()).filter(|_| self.is_local())
+    }
+
+    /// Returns the state directory of the engine without symbolic links. It contains those of all tenants.
+    pub fn root(&self) -> &Path {
+        let home = self.home();
+        let root = home.parent().and_then(Path::parent).filter(|_| !self.is_local());
+        root.unwrap_or(home)
+    }
+
+    /// Returns the operator's configuration file, if it is not at the default path. Other tenants than `local`
+    /// have a policy in the place of this file.
     pub fn config_file(&self) -> Option<&Path> {
+        self.operator_file().filter(|_| self.is_local())
+    }
+
+    /// Returns the operator's configuration file, if it is not at the default path.
+    pub(crate) fn operator_file(&self) -> Option<&Path> {
         self.shared.config.config_file.as_deref()
+    }
+
+    /// Returns the file with the policy of a tenant other than `local`.
+    pub fn policy_file(&self) -> Option<PathBuf> {
+        (!self.is_local()).then(|| self.store.layout().policy())
     }
 
     /// Loads the configuration for a workspace, with the files that it was read from.
@@ -132,9 +176,51 @@ impl Scoped {
         &self,
         workspace: Option<&Path>,
     ) -> Result<(Config, Vec<Source>), EngineError> {
-        let (config, sources) = config::load_from(self.host(), self.config_file(), workspace)?;
+        self.load_config_from(self.config_file(), workspace)
+    }
+
+    /// Loads the configuration for a workspace as [`Self::load_config`] does, from another file of the
+    /// operator. For a tenant other than `local`, the file has no meaning.
+    pub fn load_config_from(
+        &self,
+        file: Option<&Path>,
+        workspace: Option<&Path>,
+    ) -> Result<(Config, Vec<Source>), EngineError> {
+        let (config, sources) = match self.policy_file() {
+            None => config::load_from(self.host(), file, workspace)?,
+            Some(policy) => {
+                config::load_of_tenant(self.host(), self.operator_file(), &policy, workspace)?
+            }
+        };
         tracing::debug!(files = sources.len(), "configuration loaded");
         Ok((config, sources))
+    }
+
+    /// Loads the operator's configuration, without that of a project or of a tenant.
+    pub fn load_operator_config(&self) -> Result<Config, EngineError> {
+        config::load_operator(self.host(), self.operator_file())
+    }
+
+    /// Returns the identities of the files that [`Self::load_config`] reads.
+    pub fn config_fingerprint(&self, workspace: Option<&Path>) -> ConfigFingerprint {
+        let (host, file) = (self.host(), self.operator_file());
+        ConfigFingerprint::of(host, file, self.policy_file(), workspace)
+    }
+
+    /// Returns the upper limits of every box of the tenant; `None` for `local`, whose templates limit its boxes.
+    pub fn ceiling(&self) -> Result<Option<BoxCeiling>, EngineError> {
+        match self.is_local() {
+            true => Ok(None),
+            false => Ok(self.load_operator_config()?.tenant_ceiling(&self.caller.tenant)),
+        }
+    }
+
+    /// Lowers the limits of a box to those that the operator permits the tenant.
+    pub(crate) fn clamp(&self, limits: &mut Limits) -> Result<(), EngineError> {
+        if let Some(ceiling) = self.ceiling()? {
+            *limits = ceiling.clamp(limits);
+        }
+        Ok(())
     }
 
     pub fn new_id(&self) -> Result<(RunId, u32), EngineError> {
@@ -165,11 +251,17 @@ pub fn local_caller() -> Caller {
 /// Opens a scope on the directory of a test, with the environment and the clock of the test process.
 #[cfg(test)]
 pub(crate) fn of_test(home: &Path) -> Scoped {
+    of_test_caller(home, local_caller())
+}
+
+/// Opens the scope of a caller on the directory of a test.
+#[cfg(test)]
+pub(crate) fn of_test_caller(home: &Path, caller: Caller) -> Scoped {
     let host = HostEnv::new(belljar_testkit::environment(), PathBuf::from("/proc/self/exe"));
     let clock = Clock::new(belljar_testkit::wall_clock);
     let observer = Arc::new(crate::notice::Silent);
     let config = EngineConfig { home: home.to_owned(), config_file: None, host };
-    Scoped::local(config, clock, observer).unwrap()
+    Scoped::open(config, clock, observer, caller).unwrap()
 }
 
 #[cfg(test)]
@@ -184,6 +276,56 @@ mod tests {
         let caller = Caller { session: Some(SessionId::new([7; 16])), ..local_caller() };
         let scope = of_test(dir.path()).for_caller(caller.clone()).unwrap();
         assert_eq!(scope.caller(), &caller);
+    }
+
+    /// Opens the scope of a tenant with this text as the operator's file and as its policy.
+    fn of_tenant(home: &Path, tenant: &str, operator: &str, policy: Option<&str>) -> Scoped {
+        std::fs::write(home.join("belljar.toml"), operator).unwrap();
+        let host = HostEnv::new([("HOME".into(), home.into())], PathBuf::from("/proc/self/exe"));
+        let config_file = Some(home.join("belljar.toml"));
+        let config = EngineConfig { home: home.to_owned(), config_file, host };
+        let clock = Clock::new(belljar_testkit::wall_clock);
+        let caller = Caller { tenant: tenant.parse().unwrap(), ..local_caller() };
+        let state = Scoped::open(config, clock, Arc::new(crate::notice::Silent), caller).unwrap();
+        if let Some(policy) = policy {
+            std::fs::write(state.policy_file().unwrap(), policy).unwrap();
+        }
+        state
+    }
+
+    #[test]
+    fn tenant_has_its_own_policy_with_the_limits_and_the_proxy_of_the_operator() {
+        let dir = tempfile::tempdir().unwrap();
+        let operator = "[template.secret]\nmounts = ['/etc:/data']\n[proxy]\nurl = 'http://p:1'\n[tenant.team-7]\nlimits = { memory = '1GiB' }\n";
+        let state = of_tenant(dir.path(), "team-7", operator, None);
+        let (config, sources) = state.load_config(None).unwrap();
+        assert_eq!(config.names(), ["default"], "the operator's templates are not visible");
+        assert!(config.proxy().is_some() && sources.is_empty());
+        let before = state.config_fingerprint(None);
+        std::fs::write(state.policy_file().unwrap(), "[template.own]\nmemory = '4GiB'\n").unwrap();
+        assert_ne!(state.config_fingerprint(None), before);
+        let (config, sources) = state.load_config_from(Some(Path::new("/x.toml")), None).unwrap();
+        assert_eq!(config.names(), ["default", "own"]);
+        assert_eq!(sources.first().unwrap().scope, "tenant");
+        let mut limits = config.template("own").unwrap().limits;
+        state.clamp(&mut limits).unwrap();
+        assert_eq!(limits.memory.as_u64(), 1 << 30);
+        assert!(state.user().is_none() && state.config_file().is_none());
+        assert_eq!(state.root(), state.home().parent().unwrap().parent().unwrap());
+
+        let local = of_tenant(dir.path(), "local", operator, None);
+        assert_eq!(local.load_config(None).unwrap().0.names(), ["default", "secret"], "control");
+        assert!(local.user().is_some() && local.ceiling().unwrap().is_none());
+        assert_eq!((local.root(), local.policy_file()), (local.home(), None));
+    }
+
+    #[test]
+    fn policy_of_a_tenant_that_uses_the_host_is_refused_when_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let policy = "[template.x]\nmounts = ['/etc:/data']\n";
+        let state = of_tenant(dir.path(), "team-7", "", Some(policy));
+        let error = format!("{:#}", state.load_config(None).unwrap_err());
+        assert!(error.contains("policy.toml:2: `mounts`"), "{error}");
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! **Invariant:** at most one server uses a state directory. The server holds the lock until it exits, and
 //! only the holder of the lock creates the socket.
 
+pub mod witness;
+
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -87,6 +90,12 @@ pub fn connect(state: &Scoped) -> Result<UnixStream, EngineError> {
         let text = format!("no server uses the state directory {}", state.home().display());
         EngineError::message(ErrorKind::WrongState, text).advise("start one with `belljar serve`")
     })
+}
+
+/// Returns the user of the process at the other end of a TCP connection of this machine. `None` if the
+/// connection does not exist.
+pub fn client_user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
+    belljar_sys::net::tcp_socket_user(client, server)
 }
 
 /// Checks that the state directory and the ledger can be written.

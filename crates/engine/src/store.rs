@@ -14,6 +14,7 @@ pub mod durable;
 pub mod layout;
 pub mod ledger;
 pub mod lock;
+pub(crate) mod server_address;
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;

@@ -28,6 +28,16 @@ pub enum ServeError {
     ReadPem { path: PathBuf, source: rustls_pki_types::pem::Error },
     #[error("the TLS file {file} contains no certificate", file = .0.display())]
     NoCertificate(PathBuf),
+    #[error(
+        "the certificate {file} is not valid now; replace it, or correct the clock of this machine",
+        file = path.display()
+    )]
+    Validity { path: PathBuf, source: rustls::Error },
+    #[error(
+        "the certificate {file} is for another host than {host}; use a certificate for {host}, or change `host` in the section [serve]",
+        file = path.display()
+    )]
+    WrongCertificate { path: PathBuf, host: String },
     #[error(transparent)]
     Database(#[from] StoreError),
     #[error("cannot use the TLS certificate with the TLS key")]

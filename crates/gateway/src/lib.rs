@@ -26,5 +26,5 @@ pub use mcp::service::{
 pub use mcp::session::NoRandomness;
 pub use mcp::streams::{stdio, streams};
 pub use serve::store::StoreError;
-pub use serve::{ReadyServer, ServeControl, ServeLimits, ServeOptions};
+pub use serve::{Prover, Rate, ReadyServer, ServeControl, ServeLimits, ServeOptions};
 pub use tls::TlsFiles;

@@ -13,19 +13,34 @@ mod access;
 mod app;
 mod audit;
 mod body;
+mod box_list;
 mod call;
+mod fair;
+mod feed;
+mod filter;
 mod head;
 mod headers;
+mod idempotency;
 mod identity;
+mod jobs;
 mod json;
+mod ledgers;
 mod metrics;
+mod openapi;
+mod page;
 mod peer;
 mod problem;
+mod prover;
 mod rate;
+mod rights;
 mod routes;
 mod signing;
 mod stall;
 pub(crate) mod store;
+mod streams;
+mod tenants;
+mod websocket;
+mod witness;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -46,6 +61,8 @@ use crate::mcp::service::Service;
 use crate::tls::{ReloadableTls, TlsFiles};
 use accept::Server;
 use app::{App, PublicAddress};
+pub use prover::Prover;
+pub use rate::Rate;
 use signing::SigningKey;
 use store::{Store, TenantKey};
 
@@ -62,6 +79,8 @@ pub struct ServeOptions {
     /// The tokens of the token file of MCP clients.
     pub mcp_tokens: Tokens,
     pub limits: ServeLimits,
+    /// The attack suite, if the embedding program has one.
+    pub prover: Option<Prover>,
 }
 
 /// The limits of the server.
@@ -77,6 +96,18 @@ pub struct ServeLimits {
     pub write: Duration,
     /// The time that running requests have after the server was stopped.
     pub drain: Duration,
+    /// The requests of one principal that change nothing. A tenant has four times as many.
+    pub reads: Rate,
+    /// The other requests of one principal.
+    pub writes: Rate,
+    /// The failed logins of one source.
+    pub failed_logins: Rate,
+    /// The number of boxes that start at once.
+    pub starts: usize,
+    /// The time after which the server looks whether the files of its certificate have changed.
+    pub certificate_check: Duration,
+    /// The time between two checkpoints of the ledgers of tenants in the ledger `system`.
+    pub checkpoints: Duration,
 }
 
 impl Default for ServeLimits {
@@ -87,6 +118,12 @@ impl Default for ServeLimits {
             head: Duration::from_secs(10),
             write: Duration::from_secs(30),
             drain: Duration::from_secs(30),
+            reads: Rate::per_second(50, 200),
+            writes: Rate::per_second(10, 40),
+            failed_logins: Rate::per_minute(5),
+            starts: 4,
+            certificate_check: Duration::from_secs(10),
+            checkpoints: Duration::from_secs(60 * 60),
         }
     }
 }
@@ -107,6 +144,7 @@ pub struct ReadyServer<S: Service> {
     local: tokio::net::UnixListener,
     gate: Arc<Gate<S>>,
     idle: Duration,
+    certificate_check: Duration,
     url: String,
 }
 
@@ -126,7 +164,11 @@ impl<S: Service> ReadyServer<S> {
         options: ServeOptions,
         control: &ServeControl,
     ) -> Result<Self, ServeError> {
-        let tls = options.tls.clone().map(ReloadableTls::read).transpose()?;
+        let tls = options
+            .tls
+            .clone()
+            .map(|files| ReloadableTls::read(files, options.hosts.clone(), state.clock()));
+        let tls = tls.transpose()?;
         for listener in &options.listeners {
             check_encrypted(listener.local_addr().map_err(ServeError::Listen)?, tls.is_some())?;
         }
@@ -142,7 +184,16 @@ impl<S: Service> ReadyServer<S> {
         let idle = mcp.limits.idle;
         let gate = Arc::new(Gate::new(service, &mcp, &control.stop)?);
         let url = address.url.clone();
-        let app = App::new(engine, state, store, SigningKey::new(&installation.key), address);
+        let key = SigningKey::new(&installation.key);
+        let app = App::new(
+            engine,
+            state,
+            store,
+            key,
+            address,
+            (options.limits, options.prover),
+            control.stop.clone(),
+        );
         let server = Server::new(
             Arc::new(app),
             Arc::clone(&gate),
@@ -159,7 +210,8 @@ impl<S: Service> ReadyServer<S> {
         options.local.set_nonblocking(true).map_err(ServeError::Listen)?;
         let local =
             tokio::net::UnixListener::from_std(options.local).map_err(ServeError::Listen)?;
-        Ok(Self { server: Arc::new(server), listeners, local, gate, idle, url })
+        let certificate_check = options.limits.certificate_check;
+        Ok(Self { server: Arc::new(server), listeners, local, gate, idle, certificate_check, url })
     }
 
     /// Returns the address that people use for the server.
@@ -176,12 +228,18 @@ impl<S: Service> ReadyServer<S> {
     pub async fn run(self, control: ServeControl) {
         let reload = async {
             loop {
-                control.reload.notified().await;
-                self.server.reload_tls();
+                let changed = tokio::time::sleep(self.certificate_check);
+                tokio::select! {
+                    () = control.reload.notified() => self.server.reload_tls(),
+                    () = changed => self.server.reload_changed_tls(),
+                }
             }
         };
+        let serving = async {
+            tokio::join!(self.server.run(self.listeners, self.local), self.server.witness());
+        };
         tokio::select! {
-            () = self.server.run(self.listeners, self.local) => {}
+            () = serving => {}
             () = crate::http::expire(&self.gate, self.idle) => {}
             () = reload => {}
         }

@@ -10,5 +10,7 @@ mod resources;
 mod schema;
 mod service;
 mod specs;
+mod tenants;
 
 pub use service::McpService;
+pub use tenants::TenantServices;

@@ -296,6 +296,15 @@ events! {
     AccessChanged "access.changed" { act: String, subject: String, tenant: String, by: String, from: String, details: Vec<String> }
     /// The server denied a request of a known sender.
     AccessDenied "access.denied" { method: String, route: String, reason: String, by: String, from: String }
+    /// The newest checkpoint of a tenant's ledger, in the ledger `system`.
+    TenantWitnessed "tenant.checkpoint" {
+        tenant: String,
+        /// The number of events.
+        size: u64,
+        root: Digest,
+        /// The signed checkpoint.
+        note: String,
+    }
     /// A driver of runs started.
     DriverOpened "driver.opened" { epoch: u64, at: u64 }
     /// The plan of a run was accepted.

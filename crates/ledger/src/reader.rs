@@ -3,8 +3,11 @@
 //! Takes no lock and does not block writers. Derived files (index, tiles) are updated here, and
 //! data from them is checked against the log or a signed root before it is returned.
 
+mod tile;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use belljar_model::RunId;
@@ -177,6 +180,14 @@ impl Reader {
         self.log.id()
     }
 
+    /// Returns whether the log is still the file that this reader has open. Otherwise the ledger must be
+    /// opened again.
+    pub fn is_current(&self) -> bool {
+        let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let named = fs::metadata(self.paths.log()).map(identity);
+        named.is_ok_and(|named| self.log.file().metadata().is_ok_and(|own| identity(own) == named))
+    }
+
     /// Returns the number of events at the last refresh.
     pub const fn size(&self) -> u64 {
         self.size
@@ -196,7 +207,12 @@ impl Reader {
 
     /// Returns the events whose cause is this event.
     pub fn effects_of(&self, index: u64) -> Result<Vec<Row>, ReaderError> {
-        Ok(self.index.effects_of(index)?)
+        Ok(self.index.effects_of(index, None)?)
+    }
+
+    /// Returns the first events whose cause is this event.
+    pub fn first_effects_of(&self, index: u64, limit: usize) -> Result<Vec<Row>, ReaderError> {
+        Ok(self.index.effects_of(index, Some(limit))?)
     }
 
     /// Returns the intents without an outcome, of one run or of all runs.
@@ -217,6 +233,11 @@ impl Reader {
     /// Returns the bodies whose hash starts with a prefix, with the events that reference them.
     pub fn find_bodies(&self, prefix: &str) -> Result<Vec<BodyReference>, ReaderError> {
         Ok(self.index.find_bodies(prefix)?)
+    }
+
+    /// Returns whether a content is stored under the hash of a body, without checking it.
+    pub fn has_body(&self, hash: Digest) -> bool {
+        Bodies::open(&self.paths).has(hash)
     }
 
     /// Writes the stored content of a body after checking all of it, and returns its size.

@@ -197,7 +197,7 @@ fn edge(size: u64, level: u8) -> (u64, u16) {
 }
 
 /// Returns the root hash of a full tile.
-fn root(mut hashes: Vec<Digest>) -> Digest {
+pub(crate) fn root(mut hashes: Vec<Digest>) -> Digest {
     while hashes.len() > 1 {
         hashes = cache::join(&hashes);
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Principal;
 use crate::choice::Net;
 use crate::id::RunName;
 use crate::net::{Allow, Rule};
@@ -29,6 +30,9 @@ pub struct BoxRecord {
     pub typed_in: PathBuf,
     /// The workspace of the box, as found when the box was created.
     pub ground: BoxWorkspace,
+    /// The principal that created the box. `None` in records of earlier versions: the user of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maker: Option<Principal>,
 }
 
 /// The content of `box.json` as belljar 0.1 wrote it.
@@ -58,7 +62,7 @@ impl BoxRecord {
     pub fn from_0_1(old: BoxRecord01, home: Option<&Path>) -> Result<Self, Options01Error> {
         let spec = BoxSpec::from_options_0_1(&old, home)?;
         let BoxRecord01 { name, created, typed_in, ground, .. } = old;
-        Ok(Self { name, created, spec, typed_in, ground })
+        Ok(Self { name, created, spec, typed_in, ground, maker: None })
     }
 }
 
@@ -115,6 +119,8 @@ impl BoxWorkspace {
 #[serde(rename_all = "snake_case")]
 pub enum BoxState {
     Running,
+    /// All processes of the box are stopped until the box is resumed.
+    Paused,
     /// The supervisor is running, but the box is still starting or already stopping.
     Changing,
     /// The supervisor was killed, or the machine went down.
@@ -128,6 +134,7 @@ impl BoxState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Changing => "changing",
             Self::Interrupted => "interrupted",
             Self::Stopped => "stopped",

@@ -47,6 +47,21 @@
 //! host = "belljar.example.com"
 //! cert = "server.pem"               # required if other machines can reach the server
 //! key = "server.key"
+//! reads-per-second = 50             # requests of one person or token that change nothing
+//! writes-per-second = 10            # the other requests
+//! quota = { boxes = 50, boxes-per-principal = 10, runs = 20, runs-per-principal = 5 } # of each tenant
+//!
+//! [oidc]                            # people log in to the server with this provider
+//! issuer = "https://id.example.com"
+//! client = "belljar"
+//! secret-file = "oidc.secret"       # not needed for a public client
+//! scopes = ["groups"]               # requested beside `openid`
+//! groups = "groups"                 # the claim with the groups of the person
+//!
+//! [[oidc.access]]                   # what the members of a group may do
+//! group = "platform"
+//! tenant = "team-7"
+//! role = "admin"                    # owner, admin, operator, member or auditor
 //!
 //! [vault]
 //! key-command = ["pass", "show", "belljar"]
@@ -87,6 +102,17 @@
 //!
 //! [tenant.local]                    # limits for all runs of the user together
 //! budget = { money = "50 USD", tokens = 1000000, calls = 5000, time = "10h", bytes = "1GB", boxes = 8, period = "day" }
+//! quota = { boxes = 8 }             # replaces values of `[serve] quota`
+//!
+//! [tenant.team-7]                   # another tenant of the server, which has a policy of its own
+//! workspaces = ["/srv/team-7"]      # directories of the host that the tenant may use
+//! limits = { memory = "8GiB", cpus = 4, pids = 1024, disk = "20GiB", files = 8192, output-limit = "1GiB", timeout = "8h" }
+//!                                   # of each box; by default those of the template `default`
+//!
+//! [[test]]                          # the rules must decide this before a policy is saved
+//! template = "agents"               # by default `default`
+//! request = "GET https://api.github.com/repos/acme/x"
+//! expect = "allow"                  # or ask, deny
 //!
 //! [permissions]                     # rules for agents; also as [template.NAME.permissions]
 //! deny = ["Read(.env)", "Edit(.github/**)", "Bash(rm -rf *)", "Net(gist.github.com)"]
@@ -114,15 +140,19 @@ mod code;
 mod error;
 mod keys;
 pub(crate) mod nearest;
+mod oidc;
 pub(crate) mod parse;
 mod permissions;
 mod policy;
+mod quota;
 mod rules;
 mod schedules;
 mod secrets;
 mod sections;
 mod serve;
+mod tenant_scope;
 mod tenants;
+mod tests_section;
 mod tiers;
 pub(crate) mod tighten;
 mod write;
@@ -134,24 +164,31 @@ use std::path::{Path, PathBuf};
 pub use allow_list::AllowList;
 pub use error::{ConfigError, Fault};
 pub use policy::PolicyError;
+pub use tenant_scope::OperatorKey;
+pub use tighten::LoosensTemplate;
 
 use crate::agent::{Agent, AgentName};
 use crate::caller::TenantId;
 use crate::code::{Api, ApiName, CodeConfig, McpServer, ServerName};
 use crate::mount::anchor;
 use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
+use crate::oidc::OidcConfig;
 use crate::permission::Permissions;
 use crate::plan::{ModelTier, TierName};
+use crate::policy_test::PolicyTest;
+use crate::quota::Quota;
 use crate::schedule::Schedule;
 use crate::serve::ServeConfig;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
-use crate::tenant::TenantBudget;
+use crate::tenant::{BoxCeiling, TenantConfig};
 
 /// The owner of a configuration file, which decides what the file can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// The file belongs to the operator, who runs Belljar and can set everything.
     Operator,
+    /// The file is the policy of another tenant of the server. It cannot use the host or a private network.
+    Tenant,
     /// The file is in the workspace, which the last box could have written: it can only tighten
     /// (threat C08).
     Project,
@@ -175,8 +212,12 @@ pub struct Config {
     code: CodeConfig,
     tiers: BTreeMap<TierName, ModelTier>,
     schedules: BTreeMap<String, Schedule>,
-    tenants: BTreeMap<TenantId, TenantBudget>,
+    tenants: BTreeMap<TenantId, TenantConfig>,
+    /// The quotas of tenants without own values.
+    default_quota: Quota,
+    tests: Vec<PolicyTest>,
     serve: ServeConfig,
+    oidc: Option<OidcConfig>,
     permissions: Permissions,
 }
 
@@ -227,7 +268,10 @@ impl Config {
             tiers: BTreeMap::new(),
             schedules: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            default_quota: Quota::default(),
+            tests: Vec::new(),
             serve: ServeConfig::default(),
+            oidc: None,
             permissions: Permissions::default(),
         }
     }
@@ -265,6 +309,34 @@ impl Config {
         tighten::config(self, project)
     }
 
+    /// Returns this policy of a tenant with the settings of the operator for the machine: certificates, DNS,
+    /// proxy, the key of the vault and the limits of tenants.
+    #[must_use]
+    pub fn on_machine_of(self, operator: &Self) -> Self {
+        Self {
+            roots: operator.roots.clone(),
+            dns: operator.dns.clone(),
+            proxy: operator.proxy.clone(),
+            key_command: operator.key_command.clone(),
+            tenants: operator.tenants.clone(),
+            serve: operator.serve.clone(),
+            ..self
+        }
+    }
+
+    /// Returns an error for a limit in a template of the file that is above the ceiling of the tenant.
+    pub fn check_ceiling(&self, ceiling: &BoxCeiling) -> Result<(), ConfigError> {
+        for entry in self.templates.values() {
+            let checked = ceiling.check(&entry.template.limits, |key| entry.lines.has(key));
+            checked.map_err(|above| ConfigError {
+                file: self.file.clone(),
+                line: entry.lines.line(above.key),
+                fault: Fault::AboveCeiling(above),
+            })?;
+        }
+        Ok(())
+    }
+
     /// Returns the template of this name, or `None`.
     ///
     /// An operator always has a template named `default`. A project's file alone has no templates: it only
@@ -272,8 +344,10 @@ impl Config {
     pub fn template(&self, name: &str) -> Option<Template> {
         match (self.scope, self.templates.get(name)) {
             (Scope::Project, _) => None,
-            (Scope::Operator, Some(entry)) => Some(entry.template.clone()),
-            (Scope::Operator, None) => (name == DEFAULT_TEMPLATE).then(Template::default),
+            (Scope::Operator | Scope::Tenant, Some(entry)) => Some(entry.template.clone()),
+            (Scope::Operator | Scope::Tenant, None) => {
+                (name == DEFAULT_TEMPLATE).then(Template::default)
+            }
         }
     }
 
@@ -282,7 +356,7 @@ impl Config {
         let mut names: BTreeSet<&str> = self.templates.keys().map(String::as_str).collect();
         match self.scope {
             Scope::Project => {}
-            Scope::Operator => names.extend([DEFAULT_TEMPLATE]),
+            Scope::Operator | Scope::Tenant => names.extend([DEFAULT_TEMPLATE]),
         }
         names.into_iter().collect()
     }

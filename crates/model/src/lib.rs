@@ -19,14 +19,18 @@ mod layer;
 mod limits;
 mod mount;
 pub mod net;
+pub mod oidc;
 pub mod outcome;
 pub mod permission;
 pub mod plain;
 pub mod plan;
+pub mod policy_test;
 mod purpose;
+pub mod quota;
 mod record;
 mod repo;
 pub mod risky;
+pub mod role;
 pub mod schedule;
 pub mod serve;
 mod size;
@@ -39,7 +43,9 @@ mod unicode;
 
 pub use caller::Caller;
 pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError, Record, RecordError};
-pub use config::{AllowList, Config, ConfigError, Fault, PolicyError, Scope};
+pub use config::{
+    AllowList, Config, ConfigError, Fault, LoosensTemplate, OperatorKey, PolicyError, Scope,
+};
 pub use cpus::{Cpus, CpusError};
 pub use env::{EnvError, EnvVar};
 pub use id::{NameError, RunId, RunIdError, RunName};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -13,6 +14,10 @@ pub struct ServeConfig {
     pub host: Option<ServeHost>,
     /// The files of the certificate chain and of its key, both in PEM.
     pub certificate: Option<CertificateFiles>,
+    /// The requests per second of one principal that change nothing.
+    pub reads_per_second: Option<NonZeroU32>,
+    /// The other requests per second of one principal.
+    pub writes_per_second: Option<NonZeroU32>,
 }
 
 /// The paths of a certificate chain and of its private key.

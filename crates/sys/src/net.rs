@@ -3,6 +3,7 @@
 mod netlink;
 mod redirect;
 mod route;
+mod sock_diag;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,7 @@ use crate::check;
 
 pub use redirect::{Redirects, redirect_tcp};
 pub use route::make_every_address_local;
+pub use sock_diag::tcp_socket_user;
 
 /// An address family: IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -134,6 +134,13 @@ impl Program {
 }
 
 impl Live {
+    /// Sets the time that the program has from now on, for a program that takes longer than others.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        self.until = Instant::now() + time;
+        self
+    }
+
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.0.id()).expect("a pid")
     }
@@ -182,7 +189,7 @@ impl Live {
         if !self.wait_for_exit() {
             self.child.0.kill().expect("a child process");
             let (out, err) = (self.stdout.text(), self.stderr.text());
-            panic!("program does not end within {DEADLINE:?}; stdout: {out:?}, stderr: {err:?}");
+            panic!("program does not end in time; stdout: {out:?}, stderr: {err:?}");
         }
         let status = self.child.0.wait().expect("a child process");
         let closed = |stream: &Collected| stream.wait_until_closed(self.until);

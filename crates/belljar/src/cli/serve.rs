@@ -31,7 +31,8 @@ pub(crate) struct LoginLinkArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  belljar tenant create team-7 --owner https://id.example.com 248289761001")]
+  belljar tenant create team-7 --owner https://id.example.com 248289761001
+  belljar tenant verify")]
 pub(crate) struct TenantArgs {
     #[command(subcommand)]
     pub(crate) command: TenantCommand,
@@ -50,5 +51,17 @@ The server must be running. `belljar login-link team-7` then makes a login link 
         /// First owner: the issuer and the subject of a person at an identity provider
         #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"], required = true)]
         owner: Vec<String>,
+    },
+    /// Compare the ledgers of all tenants with their recorded checkpoints
+    #[command(after_help = "Examples:
+  belljar tenant verify
+  belljar tenant verify --json
+
+A running server records the size and the root of each ledger in the ledger `system` every hour. A ledger
+that is missing, shorter or different is reported, and the exit code is 1.")]
+    Verify {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }

@@ -1,8 +1,7 @@
 //! `belljar list`, `status`, `start`, `stop`, `restart` and `down`: list, start, stop and remove named boxes.
 
-use belljar_model::boxes::{BoxName, BoxState, BoxWorkspace};
-use belljar_model::{RunRecord, display};
-use serde::Serialize;
+use belljar_model::boxes::BoxState;
+use belljar_model::display;
 
 use crate::cli::boxes::{DownArgs, ListArgs, RestartArgs, StartArgs, StatusArgs, StopArgs};
 use crate::commands::up::start_all;
@@ -11,25 +10,21 @@ use crate::print;
 use crate::scope;
 
 use belljar_engine::box_store::{NamedBox, trash};
-use belljar_engine::boxes::{self, Stopped, unapplied};
+use belljar_engine::boxes::{self, BoxStatus, Stopped, unapplied};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
-use belljar_engine::scope::Scoped;
-use belljar_engine::supervisor::{
-    self,
-    protocol::{Forward, FromSupervisor, Live, ToSupervisor},
-};
+use belljar_engine::supervisor::protocol::Forward;
 
 /// Runs `belljar list`.
 pub(crate) fn list(args: &ListArgs) -> Outcome {
     let state = scope::open(None)?;
     let all = NamedBox::all(&state)?;
     for named_box in &all {
-        let report = BoxReport::new(&state, named_box);
+        let report = boxes::status(&state, named_box);
         if args.json {
             print::json(&report).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&report.line()).kind(ErrorKind::Broken)?;
+            print::out(&line(&report)).kind(ErrorKind::Broken)?;
         }
     }
     if all.is_empty() && !args.json {
@@ -42,11 +37,11 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
 pub(crate) fn status(args: &StatusArgs) -> Outcome {
     let state = scope::open(None)?;
     let named_box = NamedBox::find(&state, &args.which.name)?;
-    let report = BoxReport::new(&state, &named_box);
+    let report = boxes::status(&state, &named_box);
     if args.json {
         print::json(&report).kind(ErrorKind::Broken)?;
     } else {
-        let mut page = report.page(&named_box);
+        let mut page = page(&report, &named_box);
         if let Some(unapplied) = unapplied::find(&state, &named_box)? {
             page.push_str(&format!("holds      {}\n", unapplied.description()));
         }
@@ -101,101 +96,50 @@ pub(crate) fn down(args: &DownArgs) -> Outcome {
     Ok(0)
 }
 
-/// The status of a box, which is printed as text or as JSON.
-#[derive(Serialize)]
-struct BoxReport {
-    name: BoxName,
-    state: BoxState,
-    created: u64,
-    ground: BoxWorkspace,
-    /// The newest run of the box, if there is one.
-    run: Option<RunRecord>,
-    /// The report of the supervisor, while the box runs.
-    live: Option<Live>,
+/// Returns whether changes of the box wait for review, as text.
+fn review(report: &BoxStatus) -> &'static str {
+    if report.waits_for_review() { "waits for review" } else { "-" }
 }
 
-impl BoxReport {
-    /// Reads the status of a box, and asks its supervisor if the box runs.
-    fn new(scope: &Scoped, named_box: &NamedBox) -> Self {
-        let ask = || supervisor::ask(scope, named_box, &ToSupervisor::Status);
-        let (state, live) = match named_box.state() {
-            BoxState::Running => match ask() {
-                Ok(FromSupervisor::Status(live)) => (BoxState::Running, Some(live)),
-                // The box was stopping when it was asked, and `stop` waits for its end.
-                Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::WrongState) => {
-                    let is_up = named_box.is_up();
-                    (if is_up { BoxState::Changing } else { named_box.state() }, None)
-                }
-                _ => (BoxState::Running, None),
-            },
-            state @ (BoxState::Changing
-            | BoxState::Interrupted
-            | BoxState::Stopped
-            | BoxState::New) => (state, None),
-        };
-        Self {
-            name: named_box.name().clone(),
-            state,
-            created: named_box.record.created,
-            ground: named_box.record.ground.clone(),
-            run: named_box.run().map(|run| run.record),
-            live,
-        }
-    }
+/// Returns the line of the box in `belljar list`.
+fn line(report: &BoxStatus) -> String {
+    let name = report.name.as_str();
+    let place = report.ground.path().map_or_else(
+        || "-".to_owned(),
+        |path| display::safe(path.as_os_str().as_encoded_bytes()).to_string(),
+    );
+    let network = if report.is_broker_dead() { "  network down: broker died" } else { "" };
+    format!("{name:<20}  {:<12}  {:<16}  {place}{network}\n", report.state.name(), review(report))
+}
 
-    /// Returns whether the box runs without a network, because its broker has exited.
-    fn is_broker_dead(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| live.dark)
+/// Returns the text of `belljar status`.
+fn page(report: &BoxStatus, named_box: &NamedBox) -> String {
+    let mut text = format!("name       {}\nstate      {}\n", report.name, report.state.name());
+    let created = moment::readable_seconds(report.created.saturating_mul(1_000_000));
+    text.push_str(&format!("made       {created}\n"));
+    if let Some(run) = &report.run {
+        let argv: Vec<String> =
+            run.argv.iter().map(|word| display::safe(word).to_string()).collect();
+        text.push_str(&format!("program    {}\n", argv.join(" ")));
+        if let Some(result) = &run.result {
+            text.push_str(&format!("ended      {}\n", result.end_of_box()));
+        }
     }
-
-    /// Returns whether changes of the box wait for review, as text.
-    fn review(&self) -> &'static str {
-        let waits = self.run.as_ref().is_some_and(|run| run.review.is_pending());
-        if waits { "waits for review" } else { "-" }
+    if matches!(report.state, BoxState::Running | BoxState::Paused) && report.live.is_none() {
+        text.push_str("warning    the supervisor does not respond; it may be stopped or busy\n");
     }
-
-    /// Returns the line of the box in `belljar list`.
-    fn line(&self) -> String {
-        let name = self.name.as_str();
-        let place = self.ground.path().map_or_else(
-            || "-".to_owned(),
-            |path| display::safe(path.as_os_str().as_encoded_bytes()).to_string(),
-        );
-        let network = if self.is_broker_dead() { "  network down: broker died" } else { "" };
-        format!("{name:<20}  {:<12}  {:<16}  {place}{network}\n", self.state.name(), self.review())
+    if report.is_broker_dead() {
+        let name = &report.name;
+        let advice = format!("`belljar restart {name}` restores it");
+        text.push_str(&format!("network    down: the broker died; {advice}\n"));
     }
-
-    /// Returns the text of `belljar status`.
-    fn page(&self, named_box: &NamedBox) -> String {
-        let mut text = format!("name       {}\nstate      {}\n", self.name, self.state.name());
-        let created = moment::readable_seconds(self.created.saturating_mul(1_000_000));
-        text.push_str(&format!("made       {created}\n"));
-        if let Some(run) = &self.run {
-            let argv: Vec<String> =
-                run.argv.iter().map(|word| display::safe(word).to_string()).collect();
-            text.push_str(&format!("program    {}\n", argv.join(" ")));
-            if let Some(result) = &run.result {
-                text.push_str(&format!("ended      {}\n", result.end_of_box()));
-            }
-        }
-        if self.state == BoxState::Running && self.live.is_none() {
-            text.push_str(
-                "warning    the supervisor does not respond; it may be stopped or busy\n",
-            );
-        }
-        if self.is_broker_dead() {
-            let name = &self.name;
-            let advice = format!("`belljar restart {name}` restores it");
-            text.push_str(&format!("network    down: the broker died; {advice}\n"));
-        }
-        if let Some(health) = self.live.as_ref().and_then(|live| live.health) {
-            text.push_str(&format!("health     {}\n", health.name()));
-        }
-        for Forward { host_port, port } in self.live.iter().flat_map(|live| &live.forwards) {
-            text.push_str(&format!("forward    http://127.0.0.1:{host_port} to port {port}\n"));
-        }
-        text.push_str(&format!("review     {}\n", self.review()));
-        text.push_str(&format!("kept in    {}\n", named_box.dir.display()));
-        text
+    if let Some(health) = report.live.as_ref().and_then(|live| live.health) {
+        text.push_str(&format!("health     {}\n", health.name()));
     }
+    for Forward { host_port, port } in report.live.iter().flat_map(|live| &live.forwards) {
+        text.push_str(&format!("forward    http://127.0.0.1:{host_port} to port {port}\n"));
+    }
+    text.push_str(&format!("review     {}\n", review(report)));
+    text.push_str(&format!("kept in    {}\n", named_box.dir.display()));
+    text
 }

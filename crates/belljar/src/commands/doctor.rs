@@ -5,14 +5,14 @@ use std::sync::Mutex;
 
 use anyhow::{Context, anyhow};
 use belljar_attacks::{ATTACKS, Attack, Lab, Verdict};
+use belljar_gateway::Prover;
 use belljar_model::display;
-use serde::Serialize;
 
 use crate::cli::DoctorArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope;
-use belljar_engine::doctor::{self, Examination, Finding, Health};
+use belljar_engine::doctor::{self, AttackResult, DoctorReport, Finding, Health};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::lockdown;
 
@@ -36,10 +36,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     }
     let findings = doctor::examine();
     let proofs = if args.prove { Some(prove(args)?) } else { None };
-    let healthy = findings.iter().all(|finding| finding.health != Health::Missing);
-    let proved = proofs.iter().flatten().all(|proof| proof.kept);
-    let report = DoctorReport { healthy, findings, proofs };
-    let recorded = record(&report);
+    let report = DoctorReport::new(findings, proofs);
+    let recorded = scope::open(None).and_then(|state| report.record(&state));
     if args.json {
         print::json(&report).kind(ErrorKind::Broken)?;
     } else {
@@ -52,43 +50,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         print::error(&error);
         return Ok(exit::FAILED);
     }
-    Ok(if healthy && proved { 0 } else { exit::FAILED })
-}
-
-/// Records the report in the ledger.
-fn record(report: &DoctorReport) -> Result<(), EngineError> {
-    let state = scope::open(None)?;
-    let text = serde_json::to_vec(report).kind(ErrorKind::Broken)?;
-    let proof_results = report.proofs.iter().flatten().map(|proof| proof.kept);
-    let finding_results = report.findings.iter().map(|finding| finding.health != Health::Missing);
-    let (passed, failed): (Vec<bool>, Vec<bool>) =
-        finding_results.chain(proof_results).partition(|is_passed| *is_passed);
-    let examination = Examination {
-        proved: report.proofs.is_some(),
-        passed: passed.len() as u64,
-        failed: failed.len() as u64,
-        report: &text,
-    };
-    doctor::record(&state, &examination)
-}
-
-/// The report of `belljar doctor`, as JSON.
-#[derive(Serialize)]
-struct DoctorReport {
-    healthy: bool,
-    findings: Vec<Finding>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proofs: Option<Vec<AttackResult>>,
-}
-
-/// The result of one attack on this machine.
-#[derive(Serialize)]
-struct AttackResult {
-    id: &'static str,
-    title: &'static str,
-    kept: bool,
-    verdict: &'static str,
-    detail: String,
+    Ok(if report.healthy && report.is_proved() { 0 } else { exit::FAILED })
 }
 
 /// Returns a finding as a line of text, with its remedy.
@@ -119,11 +81,22 @@ fn prove(args: &DoctorArgs) -> Result<Vec<AttackResult>, EngineError> {
             "--only: unknown attack {id}; docs/threat-model.md lists the ids"
         )));
     }
+    attack(&args.only, &|proof| match args.json {
+        true => Ok(()),
+        false => print::out(&attack_line(proof)),
+    })
+}
+
+/// Runs the attacks with these ids, or all attacks; returns the results sorted by id. `show` receives each
+/// result when its attack has ended.
+fn attack(
+    only: &[String],
+    show: &(dyn Fn(&AttackResult) -> io::Result<()> + Sync),
+) -> Result<Vec<AttackResult>, EngineError> {
     let own = std::env::current_exe()
         .context("cannot find the executable of belljar")
         .kind(ErrorKind::Broken)?;
-    let is_chosen =
-        |attack: &&Attack| args.only.is_empty() || args.only.iter().any(|id| id == attack.id);
+    let is_chosen = |attack: &&Attack| only.is_empty() || only.iter().any(|id| id == attack.id);
     let queue = Mutex::new(ATTACKS.iter().filter(is_chosen));
     let next = || queue.lock().ok().and_then(|mut queue| queue.next());
     let work = || -> anyhow::Result<Vec<AttackResult>> {
@@ -131,9 +104,7 @@ fn prove(args: &DoctorArgs) -> Result<Vec<AttackResult>, EngineError> {
         while let Some(attack) = next() {
             let lab = Lab::new(&own, &std::env::temp_dir())?;
             let proof = attack_result(attack.id, attack.title, attack.run(&lab));
-            if !args.json {
-                print::out(&attack_line(&proof))?;
-            }
+            show(&proof)?;
             proofs.push(proof);
         }
         Ok(proofs)
@@ -149,6 +120,17 @@ fn prove(args: &DoctorArgs) -> Result<Vec<AttackResult>, EngineError> {
     }
     proofs.sort_by_key(|proof| proof.id);
     Ok(proofs)
+}
+
+/// Returns the attack suite for the server.
+pub(super) fn prover() -> Prover {
+    let ids = ATTACKS.iter().map(|attack| attack.id).collect();
+    Prover::new(ids, |only, ended| {
+        attack(only, &|_| {
+            ended();
+            Ok(())
+        })
+    })
 }
 
 /// Returns the result of an attack as a line of text.

@@ -9,8 +9,8 @@ pub(crate) fn normalize(lab: &Lab, text: &str) -> String {
     replace_ids(&replace_ledger_keys(&replace_json_values(&replace_durations_and_sizes(&text))))
 }
 
-/// JSON keys whose values differ between machines, files, processes or runs.
-const VARYING_JSON_KEYS: [&str; 14] = [
+/// JSON keys whose values differ between machines, users, files, processes or runs.
+const VARYING_JSON_KEYS: [&str; 15] = [
     "boot",
     "clock",
     "cpu_micros",
@@ -18,6 +18,7 @@ const VARYING_JSON_KEYS: [&str; 14] = [
     "dev",
     "ino",
     "layers",
+    "maker",
     "mtime",
     "peak_memory",
     "peak_memory_bytes",

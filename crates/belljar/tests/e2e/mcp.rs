@@ -49,6 +49,22 @@ impl HttpServer {
         Self { server, lab, token, url }
     }
 
+    /// Starts `belljar serve` with this text as the operator's `belljar.toml`. MCP clients use the token of
+    /// its token file.
+    #[track_caller]
+    fn of_serve(config: &str) -> Self {
+        let lab = lab();
+        lab.configure(config);
+        let server = lab.belljar(["serve", "--listen", "127.0.0.1:0"]).open_input().start();
+        let notes = server.wait_for_error_output("serving at http://");
+        let (_, address) = notes.split_once("serving at http://").expect("the URL of the server");
+        let (_, port) =
+            address.lines().next().unwrap_or_default().rsplit_once(':').expect("a port");
+        let url = format!("http://127.0.0.1:{port}/mcp");
+        let token = std::fs::read_to_string(lab.state().join("mcp/token")).expect("a token");
+        Self { server, lab, token: token.trim().to_owned(), url }
+    }
+
     /// Ends the server with SIGTERM. Its exit code is 0, or 143 for the signal.
     #[track_caller]
     fn end(self) {

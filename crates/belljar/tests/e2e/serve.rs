@@ -1,5 +1,8 @@
 //! `belljar serve`: start, refusals, socket activation and the end of the server.
 
+mod browser;
+mod probes;
+
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 

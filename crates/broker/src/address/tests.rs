@@ -1,5 +1,7 @@
 //! Tests of every address range in every spelling.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use proptest::prelude::*;
 
 use super::*;

@@ -8,29 +8,6 @@ use belljar_model::net::Hostname;
 /// (A17).
 pub(super) const NAME_PORTS: [u16; 4] = [53, 853, 5353, 5355];
 
-/// Top-level domains that the public DNS root will never contain (RFC 6762, RFC 8375, ICANN's
-/// resolution on `.internal`, and those that ICANN refused to delegate because private networks use
-/// them).
-const PRIVATE: [&str; 12] = [
-    "corp",
-    "home",
-    "home.arpa",
-    "internal",
-    "intranet",
-    "invalid",
-    "lan",
-    "local",
-    "localdomain",
-    "localhost",
-    "mail",
-    "private",
-];
-
-/// Returns whether a name can only exist in a private network, such as a name without a dot.
-pub(super) fn is_private_name(name: &Hostname) -> bool {
-    !name.as_str().contains('.') || PRIVATE.iter().any(|known| name.is_within(known))
-}
-
 /// The host names of public DNS resolvers that answer over HTTPS. A box that reaches one can look
 /// up names, and send data in them, without the broker's control (A17).
 const DOH: &[&str] = &[

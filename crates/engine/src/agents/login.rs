@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::host::HostEnv;
 use crate::scope::Scoped;
 use crate::store::durable::{self, Links};
 use crate::{record, secrets};
@@ -49,8 +50,8 @@ pub fn import(
     let file = match from {
         Some(file) => file.to_owned(),
         None => state
-            .host()
-            .user_home()
+            .user()
+            .and_then(HostEnv::user_home)
             .context("cannot find the token file: HOME is not set; name the file with --from")
             .kind(ErrorKind::Broken)?
             .join(&login.file),

@@ -14,6 +14,7 @@ use belljar_model::{EnvVar, Overrides};
 use super::program::AgentProgram;
 use super::{copy, login, masks, program, settings};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::host::HostEnv;
 use crate::scope::Scoped;
 
 /// The parameters for computing the outfit of a box.
@@ -114,7 +115,7 @@ impl Outfit {
             mode: 0o600,
         });
         let own: Vec<HomeFile> = own.collect();
-        let (copied, remarks) = match request.state.host().user_home() {
+        let (copied, remarks) = match request.state.user().and_then(HostEnv::user_home) {
             Some(home) => copy::collect(&home, &agent.copy),
             None => Default::default(),
         };

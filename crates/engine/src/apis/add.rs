@@ -53,6 +53,10 @@ impl Apis {
     /// Relative paths in the declaration are relative to `current_dir`.
     pub fn prepare(&self, api: &NewApi, current_dir: &Path) -> Result<Addition<'_>, EngineError> {
         let name = &api.name;
+        if self.state.policy_file().is_some() {
+            let text = "the apis of this tenant are declared in its policy";
+            return Err(EngineError::message(ErrorKind::Refused, text));
+        }
         let no_home =
             || invalid("cannot find belljar.toml: HOME is not set; name the file with --config");
         let file = self.state.config_file().map(Path::to_owned);

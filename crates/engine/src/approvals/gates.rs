@@ -11,6 +11,8 @@
 //! against their commitments. The first answer that creates the claim is the only one. It is on disk before
 //! the driver learns of it, so it is not lost if the driver is dead.
 
+mod state;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
@@ -416,7 +418,7 @@ impl Approvals<'_> {
     /// Returns a gate and whether it is open. If the ledger shows that the gate was answered, its file is
     /// updated.
     #[expect(clippy::type_complexity, reason = "the parts of one approval")]
-    fn gate(
+    pub(super) fn gate(
         &self,
         files: &GateFiles,
         digest: &Digest,
@@ -568,7 +570,7 @@ fn closed(outcome: ApprovalOutcome, by: Option<&Principal>) -> EngineError {
     EngineError::message(ErrorKind::WrongState, text)
 }
 
-fn approval(
+pub(super) fn approval(
     gate: &GateFile,
     state: ApprovalState,
     question: Option<Box<GateQuestion>>,

@@ -426,3 +426,56 @@ fn waiting_skill_is_listed_and_accepts_exactly_one_answer() {
     skills.get(&"yes".parse().unwrap()).unwrap();
     skills.get(&"no".parse().unwrap()).unwrap_err();
 }
+
+#[test]
+fn index_lists_all_approvals_newest_first_and_reads_a_closed_one_once() {
+    let lab = Lab::new();
+    save(&lab, "web", "api.example.com");
+    let files = gates::GateFiles::new(&lab.state);
+    let now = lab.state.clock().millis();
+    let (run, digest) = (RunId::new(1, 2), Digest::of(&[b"gate"]));
+    let names = ("fix\u{202e}".to_owned(), "merge".to_owned());
+    let question = "Take\nit?".to_owned();
+    let times = (now + 1, now + 60_000);
+    files.open(&gates::GateFile::new(digest, run, names, question, times)).unwrap();
+    let index = index::ApprovalIndex::default();
+    let list = || index.list(&lab.approvals()).unwrap();
+    let shown = |all: &[std::sync::Arc<index::ApprovalEntry>]| -> Vec<String> {
+        let text = |it: &std::sync::Arc<index::ApprovalEntry>| {
+            format!("{} {} {}", it.asker, it.text, it.state.name())
+        };
+        all.iter().map(text).collect()
+    };
+    let first = list();
+    let gate = "fix\\u{202e}/merge Take\\nit? open";
+    let skill = shown(&first[2..]).remove(0);
+    assert_eq!(shown(&first)[..2], [gate.to_owned(), format!("one {TEXT} open")]);
+    assert!(skill.starts_with("skill:web skill web, version "), "{skill}");
+    assert_eq!((first[0].run, first[1].run), (Some(run), Some(lab.supervisor.id.run)));
+    lab.answer(Verdict::Deny).unwrap();
+    let closed = list();
+    assert_eq!(closed[1].state.name(), "denied");
+    fs::write(lab.file("answer"), "{").unwrap();
+    assert!(std::sync::Arc::ptr_eq(&list()[1], &closed[1]), "the file is not read again");
+    for kind in ["json", "answer"] {
+        fs::remove_file(lab.file(kind)).unwrap();
+    }
+    assert_eq!(list().len(), 2, "control: files that were removed are not listed");
+}
+
+#[test]
+fn approval_is_found_by_its_id_with_the_complete_act() {
+    let lab = Lab::new();
+    let approvals = lab.approvals();
+    let find = |id: &ApprovalId| index::find(&approvals, id).unwrap();
+    let (entry, full) = find(&ApprovalId::Request(lab.supervisor.id)).unwrap();
+    assert_eq!((entry.state, entry.digest), (ApprovalState::Open, lab.supervisor.digest));
+    assert_eq!(full.about.unwrap().secrets, ["token"]);
+    let other = RequestId { number: 2, ..lab.supervisor.id };
+    assert_eq!(find(&ApprovalId::Request(other)), None);
+    assert_eq!(find(&ApprovalId::Gate(Digest::of(&[b"x"]))), None);
+    let id = ApprovalId::Skill("web".parse().unwrap());
+    assert_eq!(find(&id), None);
+    save(&lab, "web", "api.example.com");
+    assert_eq!(find(&id).unwrap().0.id, id);
+}

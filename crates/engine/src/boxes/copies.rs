@@ -49,7 +49,8 @@ fn copy(
     let created = state.clock().millis();
     let ground = source.as_deref().and_then(|dir| snapshot::workspace_at_snapshot(state, dir));
     let ground = ground.unwrap_or_else(|| from.record.ground.clone());
-    let record = BoxRecord { name: name.clone(), created, ground, ..from.record.clone() };
+    let maker = Some(state.caller().principal.clone());
+    let record = BoxRecord { name: name.clone(), created, ground, maker, ..from.record.clone() };
     let owner = box_store::owner_of(&from.dir.join("home"));
     box_store::create(state, record, owner, |new, _| {
         let _paused = if tag.is_none() { snapshot::pause(state, from)? } else { None };

@@ -54,6 +54,7 @@ fn create_one(
         spec: spec.clone(),
         typed_in: current_dir.to_owned(),
         ground: ground.clone(),
+        maker: Some(state.caller().principal.clone()),
     };
     let trial = NamedBox { dir: box_store::boxes_dir(state).join(name.as_str()), record };
     let Setup { home, .. } = Setup::of(&trial, state)?;

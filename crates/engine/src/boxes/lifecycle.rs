@@ -1,7 +1,9 @@
-//! Starts, stops and removes named boxes.
+//! Starts, pauses, stops and removes named boxes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use belljar_model::boxes::BoxState;
 
 use crate::box_store::{NamedBox, trash};
 use crate::boxes::unapplied;
@@ -20,7 +22,8 @@ pub enum Stopped {
     NotRunning,
 }
 
-/// Starts boxes in parallel. Returns one result per box, in the order of `boxes`.
+/// Starts boxes in parallel, and resumes those that are paused. Returns one result per box, in the order of
+/// `boxes`.
 pub fn start(state: &Scoped, boxes: &[NamedBox]) -> Vec<Result<(), EngineError>> {
     let mut by_path: Vec<(usize, &NamedBox)> = boxes.iter().enumerate().collect();
     // Boxes are locked in the order of their paths, so that two commands cannot deadlock.
@@ -34,12 +37,37 @@ pub fn start(state: &Scoped, boxes: &[NamedBox]) -> Vec<Result<(), EngineError>>
             true => Err(invalid(format!("box {} is named twice; name it once", named_box.name()))),
             false => named_box
                 .lock_for_change()
-                .and_then(|lock| Ok((lock, supervisor::start(state, named_box)?))),
+                .and_then(|lock| Ok((lock, start_or_resume(state, named_box)?))),
         };
         starting.insert(index, started);
     }
-    let finish = |(lock, starting): (_, Starting)| starting.finish(state).map(|()| drop(lock));
+    let finish = |(lock, starting): (_, Option<Starting>)| {
+        starting.map_or(Ok(()), |starting| starting.finish(state)).map(|()| drop(lock))
+    };
     starting.into_values().map(|started| started.and_then(finish)).collect()
+}
+
+/// Starts the supervisor of a box. Resumes a paused box instead, and returns `None`.
+fn start_or_resume(state: &Scoped, named_box: &NamedBox) -> Result<Option<Starting>, EngineError> {
+    if named_box.state() == BoxState::Paused {
+        return supervisor::ask(state, named_box, &ToSupervisor::Resume).map(|_| None);
+    }
+    supervisor::start(state, named_box).map(Some)
+}
+
+/// Pauses a running box until it is resumed, started or stopped. Does nothing if it is paused already.
+///
+/// The supervisor keeps the pause, so it outlives this process. The limits of the box continue: a box that
+/// exceeds its timeout while it is paused is killed.
+pub fn pause(state: &Scoped, named_box: &NamedBox) -> Result<(), EngineError> {
+    let _lock = named_box.lock_for_change()?;
+    supervisor::ask(state, named_box, &ToSupervisor::PauseUntilResumed).map(drop)
+}
+
+/// Resumes a paused box. Does nothing if the box runs already.
+pub fn resume(state: &Scoped, named_box: &NamedBox) -> Result<(), EngineError> {
+    let _lock = named_box.lock_for_change()?;
+    supervisor::ask(state, named_box, &ToSupervisor::Resume).map(drop)
 }
 
 /// Stops a box and waits until it has stopped. `now` kills the program instead of terminating it.

@@ -26,6 +26,8 @@ pub struct Source {
     pub(super) head: Head,
     /// Belljar's state directory, which is never copied into a box even if the checkout contains it.
     pub(super) hidden: PathBuf,
+    /// Whether the settings of the user apply, who has other settings than the owners of other tenants.
+    is_of_user: bool,
     pub(super) program: GitProgram,
     /// Sentences for the user about the repository.
     pub(super) remarks: Vec<String>,
@@ -91,7 +93,7 @@ pub(crate) fn find_source_for(
     if !dir.is_dir() {
         return Err(invalid(format!("{name}: {} is not a directory", dir.display())));
     }
-    let refuse_state = |path: &Path| match path.starts_with(state.home()) {
+    let refuse_state = |path: &Path| match path.starts_with(state.root()) {
         true => Err(anyhow!("{} is part of Belljar's own state directory", path.display())),
         false => Ok(()),
     };
@@ -139,8 +141,8 @@ fn inspect(
     let dir = SourceDir { dir, _lock: lock };
     let view = RepoView::create(dir.dir.join("view"), &program, &layout, None)?;
     let head = head(&view.git(&program))?;
-    let hidden = state.home().to_owned();
-    Ok(Source { layout, view, head, hidden, program, remarks, _dir: dir })
+    let (hidden, is_of_user) = (state.root().to_owned(), state.user().is_some());
+    Ok(Source { layout, view, head, hidden, is_of_user, program, remarks, _dir: dir })
 }
 
 /// Reads which branch or commit is checked out.
@@ -187,7 +189,7 @@ impl Source {
 
     /// Returns the user's name and email address from the configuration of this repository, if both are set.
     pub fn identity(&self) -> Option<Identity> {
-        let settings = self.settings().with_user_config();
+        let settings = self.settings_of_user()?;
         Identity::new(&settings.get("user.name")?, &settings.get("user.email")?).ok()
     }
 
@@ -201,6 +203,11 @@ impl Source {
     /// Returns a git command for reading the user's repository.
     pub(super) fn git(&self) -> Git {
         self.view.git(&self.program)
+    }
+
+    /// Returns the settings of the repository with those of the user; `None` for a tenant other than `local`.
+    fn settings_of_user(&self) -> Option<RepoSettings> {
+        self.is_of_user.then(|| self.settings().with_user_config())
     }
 
     /// Returns the settings of the user's repository.
@@ -224,7 +231,7 @@ impl Source {
     pub(super) fn file_settings(&self) -> Vec<(String, OsString)> {
         const KEYS: [&str; 6] =
             ["autocrlf", "eol", "fileMode", "symlinks", "ignoreCase", "safecrlf"];
-        let settings = self.settings().with_user_config();
+        let settings = self.settings_of_user().unwrap_or_else(|| self.settings());
         let values = KEYS.iter().map(|key| format!("core.{key}"));
         let values = values.filter_map(|key| Some((key.clone(), settings.get(&key)?.into())));
         let excludes = settings.path("core.excludesFile");

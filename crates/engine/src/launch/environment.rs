@@ -21,17 +21,18 @@ pub enum Environment {
 }
 
 impl Environment {
-    /// Returns the environment of a program: default variables, then the variables of the template.
+    /// Returns the environment of a program: default variables, then the variables of the template. Variables
+    /// are inherited from `user`.
     pub(super) fn resolve(
         self,
-        host: &HostEnv,
+        user: Option<&HostEnv>,
         template: &Template,
         id: RunId,
     ) -> Vec<(OsString, OsString)> {
         match self {
-            Self::OfTemplate => {
-                environment(template, id, |name| host.variable(name).map(Into::into))
-            }
+            Self::OfTemplate => environment(template, id, |name| {
+                user.and_then(|user| user.variable(name)).map(Into::into)
+            }),
             Self::OfTask(given) => {
                 let mut env = environment(template, id, |_| None);
                 for (name, value) in given {

@@ -4,7 +4,7 @@
 //! of the supervisor.
 
 pub mod control;
-mod host_addresses;
+pub(super) mod host_addresses;
 mod lease;
 mod recorder;
 mod renewals;

@@ -138,6 +138,7 @@ impl BoxBuilder {
             ProgramWorkspace::Project { mode, .. } => *mode,
             ProgramWorkspace::Scratch { .. } => Mode::Overlay,
         };
+        session.state().clamp(&mut template.limits)?;
         let network = NetworkSpec::of(&template, config, host)?;
         Ok(Rules { template, sources: self.sources.to_vec(), network, remarks: resolved.remarks })
     }

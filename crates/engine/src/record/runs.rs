@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-use belljar_ledger::{Event, LedgerPaths, Query, Reader, ReaderError, Row, RunCreated};
+use belljar_ledger::{Event, LedgerPaths, Query, Reader, ReaderError, Row, RunCreated, RunEnded};
 use belljar_model::{Purpose, RunId};
 
 use super::reading::{each, read};
@@ -98,6 +98,13 @@ pub fn find(reader: &Reader, id: RunId) -> Result<Option<RecordedRun>, EngineErr
     created.map(|(created, time)| recorded(reader, id, created, time)).transpose()
 }
 
+/// Returns the event that created a run; `None` if the ledger does not have the run.
+pub(super) fn created_of(reader: &Reader, id: RunId) -> Result<Option<RunCreated>, EngineError> {
+    let first = reader.find(id, 0).kind(ErrorKind::Broken)?;
+    let created = first.map(|row| created(reader, &row)).transpose()?.flatten();
+    Ok(created.map(|(created, _)| created))
+}
+
 fn recorded(
     reader: &Reader,
     id: RunId,
@@ -113,6 +120,19 @@ fn recorded(
         mode: created.mode,
         workspace: created.workspace.map(|path| OsString::from_vec(path).into()),
         end: end(reader, id)?,
+    })
+}
+
+/// Returns the recorded end of the program of a run; `None` if the program did not start or has not ended.
+pub fn ended(reader: &Reader, run: RunId) -> Result<Option<RunEnded>, EngineError> {
+    let kind = Some("run.ended".to_owned());
+    let query = Query { run: Some(run), kind, limit: Some(1), ..Query::default() };
+    let rows = reader.events(&query).kind(ErrorKind::Broken)?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let entry = read(reader, row)?;
+    Ok(match Event::read(&entry.kind, &entry.fields) {
+        Ok(Event::RunEnded(ended)) => Some(ended),
+        _ => None,
     })
 }
 

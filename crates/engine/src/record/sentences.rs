@@ -191,6 +191,10 @@ fn known(event: &Event) -> String {
                 short(&denied.reason)
             )
         }
+        Event::TenantWitnessed(checkpoint) => {
+            let (tenant, root) = (short(&checkpoint.tenant), brief(&checkpoint.root));
+            format!("tenant {tenant}: {} events, root {root}", checkpoint.size)
+        }
         Event::DriverOpened(driver) => format!("driver number {}", driver.epoch),
         Event::PlanAccepted(plan) => format!("plan {}", brief(&plan.plan)),
         Event::ScheduleEnabled(schedule) => {

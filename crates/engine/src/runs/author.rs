@@ -253,6 +253,7 @@ impl<'a> Author<'a> {
             }
             ErrorKind::AlreadyExists
             | ErrorKind::WrongState
+            | ErrorKind::LimitReached
             | ErrorKind::Busy
             | ErrorKind::Conflict
             | ErrorKind::Damaged

@@ -131,10 +131,11 @@ pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<
     let hello: Option<Hello> = supervisor::receive(&UnixStream::from(connection))
         .context("cannot receive the caller of the driver")
         .kind(ErrorKind::Broken)?;
-    let caller = hello.and_then(|hello| hello.caller);
-    let caller = caller.ok_or_else(|| invalid("the client of the driver names no caller"))?;
-    let home = host.state_dir()?;
-    let config = EngineConfig { home, config_file: None, host };
+    let nameless = || invalid("the client of the driver names no caller");
+    let hello = hello.ok_or_else(nameless)?;
+    let config_file = hello.operator_file();
+    let caller = hello.caller.ok_or_else(nameless)?;
+    let config = EngineConfig { home: host.state_dir()?, config_file, host };
     run(&Scoped::open(config, clock, observer, caller)?)
 }
 

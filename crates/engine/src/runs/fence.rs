@@ -64,6 +64,19 @@ impl DriverLock {
     pub fn is_held(store: &Store) -> bool {
         lock::is_held(&store.layout().driver_lock())
     }
+
+    /// Waits until no driver is running. Blocks for as long as a driver has work.
+    pub fn wait_until_released(store: &Store) -> Result<(), EngineError> {
+        lock::wait_until_released(&store.layout().driver_lock())
+            .context("cannot wait for the end of the driver")
+            .kind(ErrorKind::Broken)
+    }
+
+    /// Returns the number of the newest start of a driver, from its file; 0 if there is none. A change shows
+    /// that a driver was started.
+    pub fn newest_epoch(store: &Store) -> u64 {
+        last_epoch(store.layout()).unwrap_or(0)
+    }
 }
 
 /// Reads the epoch of the last start, or 0 if no driver was started yet.
@@ -102,6 +115,27 @@ mod tests {
         assert!(!DriverLock::is_held(&store));
         let (_lock, second) = DriverLock::acquire(&store, 0).unwrap().unwrap();
         assert_eq!(second.number(), 2, "the refused driver used no epoch");
+    }
+
+    #[test]
+    fn wait_for_the_end_of_a_driver_ends_when_its_lock_is_released() {
+        let (_dir, store) = store();
+        DriverLock::wait_until_released(&store).unwrap(); // there was no driver yet
+        let (lock, epoch) = DriverLock::acquire(&store, 0).unwrap().unwrap();
+        assert_eq!(DriverLock::newest_epoch(&store), epoch.number());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (waited, ended) = (sender.clone(), &store);
+            scope.spawn(move || {
+                DriverLock::wait_until_released(ended).unwrap();
+                waited.send("released").unwrap();
+            });
+            sender.send("held").unwrap();
+            assert_eq!(receiver.recv(), Ok("held"));
+            drop(lock);
+            assert_eq!(receiver.recv(), Ok("released"));
+        });
+        assert!(!DriverLock::is_held(&store));
     }
 
     #[test]

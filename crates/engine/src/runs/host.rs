@@ -238,7 +238,7 @@ fn request(
     let Some(connection) = connect(state, run)? else { return Ok(None) };
     let ask = || -> io::Result<Option<FromSupervisor>> {
         connection.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
-        let hello = supervisor::encode(&Hello::of_client(state.caller()))?;
+        let hello = supervisor::encode(&Hello::of_client(state))?;
         (&connection).write_all(&[hello, supervisor::encode(request)?].concat())?;
         supervisor::receive(&connection)
     };

@@ -5,7 +5,7 @@ use std::io::Read;
 use anyhow::Context as _;
 use belljar_model::Config;
 use belljar_model::caller::TenantId;
-use belljar_model::plan::{Ceiling, CheckedPlan, Plan, PlanFaults, TierFacts};
+use belljar_model::plan::{Ceiling, CheckedPlan, Plan, PlanFaults, PlanPath, TierFacts};
 
 use crate::agents;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
@@ -39,6 +39,14 @@ pub fn ceiling_of(
 /// Parses and checks a plan. `file` is its name in faults; `-` is standard input.
 pub fn check(text: &str, file: &str, ceiling: &Ceiling) -> Result<CheckedPlan, PlanFaults> {
     Plan::parse(text, file)?.check(ceiling)
+}
+
+/// Returns the paths of the host that a checked plan names.
+pub fn paths(checked: &CheckedPlan) -> Vec<PlanPath> {
+    let mut plan = Plan::default();
+    plan.inputs = checked.inputs().clone();
+    plan.tasks = checked.tasks().to_vec();
+    plan.paths()
 }
 
 /// Reads the text of a plan. It reads little more than the size limit of plans, which [`check`] reports.

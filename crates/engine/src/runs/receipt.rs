@@ -5,7 +5,7 @@
 //! commitments.
 
 use anyhow::Context as _;
-use belljar_ledger::{Disclose, Disclosure, Event, MAX_RECEIPT, Reader};
+use belljar_ledger::{Disclose, Disclosure, Event, LedgerPaths, MAX_RECEIPT, Reader};
 use belljar_model::{Purpose, RunId};
 
 use super::files::RunFiles;
@@ -28,6 +28,14 @@ pub fn of_run(
         Disclose::Bodies => Some(contents(state, run, command)?),
     };
     reader.plan_receipt(run, more).kind(ErrorKind::Broken)
+}
+
+/// Returns the text of the receipt of a run of the caller's tenant.
+pub fn text(state: &Scoped, run: RunId, with_bodies: bool) -> Result<String, EngineError> {
+    let reader = Reader::open(&LedgerPaths::under(state.home()));
+    let reader = reader.context("cannot read the ledger").kind(ErrorKind::Broken)?;
+    let disclose = if with_bodies { Disclose::Bodies } else { Disclose::Nothing };
+    of_run(state, &reader, run, disclose)
 }
 
 /// Returns the commitment to the text of the plan, or `None` if the run is not a run of a plan.

@@ -16,7 +16,7 @@ use super::facts;
 use super::files::RunFiles;
 use super::machine::{Fact, FactKind, Moment, RunState, Settled, Status, TaskRef, Try};
 use super::view::Loaded;
-use super::{control, executors, plans, submit};
+use super::{control, executors, limits, plans, submit};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record;
 use crate::scope::Scoped;
@@ -103,6 +103,7 @@ fn accept(
     first: usize,
 ) -> Result<Repeated, EngineError> {
     let plan = &earlier.submitted.plan;
+    let _limits = limits::check(state, plan.budget())?;
     let layout = state.store().layout();
     let new = state.new_id()?.0;
     let files = RunFiles::of(layout, new);

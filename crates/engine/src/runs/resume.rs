@@ -52,6 +52,11 @@ pub enum Found {
     Gated,
 }
 
+/// Returns whether a run is open or a schedule is enabled, so that a driver has to run.
+pub fn is_needed(state: &Scoped) -> Result<bool, EngineError> {
+    Ok(!view::open(state)?.is_empty() || schedules::is_any_enabled(state))
+}
+
 /// Starts a driver if a run is open or a schedule is enabled, and none is running. Waits until it has opened all runs.
 pub fn resume(state: &Scoped) -> Result<Resumed, EngineError> {
     let open = view::open(state)?;

@@ -5,7 +5,9 @@ use belljar_ledger::{LedgerPaths, Reader, ReaderError};
 
 use super::store::StoreError;
 use super::store::sqlite::RunDb;
-pub use super::store::{Cursor, CursorError, Page, RunRow, RunStatus, RunsQuery, TaskCounts};
+pub use super::store::{
+    Cursor, CursorError, Page, RunRow, RunStatus, RunsQuery, SingleStatus, TaskCounts,
+};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 

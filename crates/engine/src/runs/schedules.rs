@@ -1,10 +1,13 @@
 //! Schedules: the sections `[schedule.NAME]` of `belljar.toml`, with their state in the ledger.
 //!
+//! The file has the schedules of the tenant `local`. Those of other tenants are [`stored`] through the server.
 //! The configuration says what a schedule does, and the ledger says since when it is enabled, whether it is
 //! paused, and which slots were decided. [`due`](super::due) decides about slots, and the driver fires them.
 //!
 //! **A slot is fired once.** The id of its run follows from the schedule and the slot, and the ledger refuses
 //! a second run with this id. So neither a crash nor a clock that is set back can repeat a slot.
+
+pub mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -16,12 +19,14 @@ use belljar_ledger::{
     Actor, Digest, Draft, Event, LedgerPaths, Query, Reader, ReaderError, Row, ScheduleEnabled,
     SchedulePaused,
 };
+use belljar_model::RunName;
 use belljar_model::plan::CheckedPlan;
 use belljar_model::schedule::{Missed, Overlap, Schedule, ScheduleKey};
 use belljar_model::{Config, ConfigError, RunId, anchor};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use self::stored::{ScheduleValues, StoredSchedule};
 use super::driver;
 use super::fence::DriverLock;
 use super::plans;
@@ -66,11 +71,22 @@ impl ScheduleState {
     }
 }
 
+/// A schedule with the place of its plan.
+#[derive(Clone, Debug)]
+pub(super) struct Configured {
+    pub(super) schedule: Schedule,
+    /// The stored schedule, which has the text of the plan; `None` if `belljar.toml` names a file.
+    pub(super) stored: Option<StoredSchedule>,
+}
+
 /// One schedule in a list.
 #[derive(Clone, Debug)]
 pub struct ScheduleView {
     pub name: String,
+    /// The file of the plan; empty if the plan is stored.
     pub plan: PathBuf,
+    /// The stored schedule with the text of its plan; `None` for a section of `belljar.toml`.
+    pub stored: Option<StoredSchedule>,
     pub cron: String,
     pub zone: String,
     pub missed: Missed,
@@ -97,7 +113,8 @@ pub fn list(state: &Scoped) -> Result<ScheduleList, EngineError> {
     let config = state.load_config(None)?.0;
     let now = time(state);
     let reader = reader(state)?;
-    let names: BTreeSet<&str> = config.schedules().map(|it| it.name.as_str()).collect();
+    let all = configured(state, &config)?;
+    let names: BTreeSet<&str> = all.iter().map(|it| it.schedule.name.as_str()).collect();
     let recorded = match &reader {
         Some(reader) if !names.is_empty() => Recorded::read(reader, &names)?,
         Some(_) | None => BTreeMap::new(),
@@ -111,10 +128,11 @@ pub fn list(state: &Scoped) -> Result<ScheduleList, EngineError> {
         }
         Some(_) | None => BTreeMap::new(),
     };
-    let view = |schedule: &Schedule| {
+    let view = |configured: &Configured| {
+        let Configured { schedule, stored } = configured;
         let name = schedule.name.as_str();
         let checked = slots(state.host(), schedule, now).map_err(|error| error.to_string());
-        let plan = plan(state, &config, schedule).map_err(|error| format!("{error:#}"));
+        let plan = plan(state, &config, configured).map_err(|error| format!("{error:#}"));
         let fault = checked.as_ref().err().or(plan.as_ref().err()).cloned();
         let is_paused = recorded.get(name).is_some_and(Recorded::is_paused);
         let schedule_state = match (&fault, is_paused) {
@@ -129,7 +147,11 @@ pub fn list(state: &Scoped) -> Result<ScheduleList, EngineError> {
         });
         ScheduleView {
             name: name.to_owned(),
-            plan: path(state.host(), schedule),
+            plan: match stored {
+                Some(_) => PathBuf::new(),
+                None => path(state.host(), schedule),
+            },
+            stored: stored.clone(),
             cron: schedule.cron.clone(),
             zone: schedule.zone.clone(),
             missed: schedule.missed,
@@ -140,14 +162,13 @@ pub fn list(state: &Scoped) -> Result<ScheduleList, EngineError> {
             last: fired.get(name).copied(),
         }
     };
-    let schedules = config.schedules().map(view).collect();
+    let schedules = all.iter().map(view).collect();
     Ok(ScheduleList { schedules, has_driver: DriverLock::is_held(state.store()) })
 }
 
 /// Pauses a schedule. Its slots are not fired until it is resumed.
 pub fn pause(state: &Scoped, name: &str) -> Result<(), EngineError> {
-    let config = state.load_config(None)?.0;
-    find(&config, name)?;
+    find(state, &state.load_config(None)?.0, name)?;
     let by = state.caller().principal.to_string();
     let at = state.clock().millis();
     record_event(state, SchedulePaused { schedule: name.to_owned(), by, at })?;
@@ -158,34 +179,119 @@ pub fn pause(state: &Scoped, name: &str) -> Result<(), EngineError> {
 /// Enables a schedule again from now on, and starts a driver if none is running.
 pub fn resume(state: &Scoped, name: &str) -> Result<(), EngineError> {
     let config = state.load_config(None)?.0;
-    let schedule = find(&config, name)?;
-    slots(state.host(), schedule, time(state)).kind(ErrorKind::Invalid)?;
-    plan(state, &config, schedule)?;
+    let found = find(state, &config, name)?;
+    slots(state.host(), &found.schedule, time(state)).kind(ErrorKind::Invalid)?;
+    plan(state, &config, &found)?;
     let by = Some(state.caller().principal.to_string());
-    record_event(state, enabled(schedule, by, state.clock().millis()))?;
+    record_event(state, enabled(&found.schedule, by, state.clock().millis()))?;
     driver::wake(state)
 }
 
 /// Starts the plan of a schedule now, as the caller. The slots of the schedule do not change.
 pub fn run(state: &Scoped, name: &str) -> Result<RunId, EngineError> {
     let config = state.load_config(None)?.0;
-    let (plan, base) = plan(state, &config, find(&config, name)?)?;
+    let (plan, base) = plan(state, &config, &find(state, &config, name)?)?;
     submit::submit(state, &plan, &base, None)
 }
 
 /// Returns whether a schedule is enabled, so that a driver has to run. A configuration with a fault has none.
 pub(super) fn is_any_enabled(state: &Scoped) -> bool {
-    let has_schedules = |config: &Config| config.schedules().next().is_some();
+    let has_schedules =
+        |config: &Config| configured(state, config).is_ok_and(|schedules| !schedules.is_empty());
     let is_enabled = |it: &ScheduleView| it.state == ScheduleState::Enabled;
     state.load_config(None).is_ok_and(|(config, _)| has_schedules(&config))
         && list(state).is_ok_and(|list| list.schedules.iter().any(is_enabled))
 }
 
-fn find<'a>(config: &'a Config, name: &str) -> Result<&'a Schedule, EngineError> {
-    config.schedule(name).ok_or_else(|| {
-        let file = config.file().display();
-        let text = format!("there is no schedule `{name}` in {file}");
-        EngineError::message(ErrorKind::NotFound, text)
+/// Stores new values of a schedule of a tenant of the server, and enables a new one. `check` gets the current
+/// schedule and can refuse the change.
+///
+/// The caller checks that the plan names only directories that its sender may use.
+pub fn put<E: From<EngineError>>(
+    state: &Scoped,
+    name: &RunName,
+    values: ScheduleValues,
+    check: impl FnOnce(Option<&StoredSchedule>) -> Result<(), E>,
+) -> Result<StoredSchedule, E> {
+    check_stored(state)?;
+    let mut is_new = true;
+    let stored = stored::change(state, name, Some(values), |current| {
+        is_new = current.is_none_or(|current| current.values.is_none());
+        check(current)
+    })?;
+    // The driver notices other times itself. The slots since the removal of an earlier one are not fired.
+    if let Some(schedule) = stored.schedule().filter(|_| is_new) {
+        let by = Some(state.caller().principal.to_string());
+        record_event(state, enabled(&schedule, by, state.clock().millis()))?;
+    }
+    driver::wake(state)?;
+    Ok(stored)
+}
+
+/// Removes a schedule of a tenant of the server. `check` gets the current schedule and can refuse the change.
+pub fn remove<E: From<EngineError>>(
+    state: &Scoped,
+    name: &RunName,
+    check: impl FnOnce(Option<&StoredSchedule>) -> Result<(), E>,
+) -> Result<(), E> {
+    check_stored(state)?;
+    stored::change(state, name, None, check)?;
+    if DriverLock::is_held(state.store()) {
+        driver::wake(state)?;
+    }
+    Ok(())
+}
+
+/// Checks the values of a new schedule.
+pub fn check_values(
+    state: &Scoped,
+    name: &RunName,
+    values: &ScheduleValues,
+) -> Result<(), (ScheduleKey, String)> {
+    let maker = state.caller().principal.clone();
+    let values = Some(values.clone());
+    let stored = StoredSchedule { name: name.clone(), version: 0, maker, values };
+    let Some(schedule) = stored.schedule() else { return Ok(()) };
+    let now = time(state);
+    if let Err(error) = Cron::parse(&schedule.cron, now) {
+        return Err((ScheduleKey::Cron, error.to_string()));
+    }
+    zone(state.host(), &schedule.zone).map(drop).map_err(|what| (ScheduleKey::Zone, what))
+}
+
+/// Refuses the tenant `local`, whose schedules are sections of a file. The error names the file.
+pub fn check_stored(state: &Scoped) -> Result<(), EngineError> {
+    if !state.caller().tenant.is_local() {
+        return Ok(());
+    }
+    let file = state.config_file().map(Path::to_owned).or_else(|| state.host().config_file());
+    let file = file.map_or_else(|| "belljar.toml".to_owned(), |file| file.display().to_string());
+    let text = format!("the schedules of this tenant are sections of {file}; change that file");
+    Err(EngineError::message(ErrorKind::WrongState, text))
+}
+
+/// Returns the schedules of the caller's tenant.
+pub(super) fn configured(state: &Scoped, config: &Config) -> Result<Vec<Configured>, EngineError> {
+    if state.caller().tenant.is_local() {
+        let of_file = |schedule: &Schedule| Configured { schedule: schedule.clone(), stored: None };
+        return Ok(config.schedules().map(of_file).collect());
+    }
+    let stored = stored::all(state)?.into_iter();
+    let enabled = stored.filter_map(|stored| {
+        Some(Configured { schedule: stored.schedule()?, stored: Some(stored) })
+    });
+    Ok(enabled.collect())
+}
+
+fn find(state: &Scoped, config: &Config, name: &str) -> Result<Configured, EngineError> {
+    let found = configured(state, config)?;
+    let found = found.into_iter().find(|it| it.schedule.name.as_str() == name);
+    found.ok_or_else(|| {
+        let place = match state.caller().tenant.is_local() {
+            true => format!(" in {}", config.file().display()),
+            false => String::new(),
+        };
+        EngineError::message(ErrorKind::NotFound, format!("there is no schedule `{name}`{place}"))
             .advise("`belljar schedule list` lists the schedules")
     })
 }
@@ -291,24 +397,32 @@ fn path(host: &HostEnv, schedule: &Schedule) -> PathBuf {
 pub(super) fn plan(
     state: &Scoped,
     config: &Config,
-    schedule: &Schedule,
+    configured: &Configured,
 ) -> Result<(CheckedPlan, PathBuf), EngineError> {
-    let path = path(state.host(), schedule);
+    let Configured { schedule, stored } = configured;
     let fault = |what: String| {
         let error = schedule.error(ScheduleKey::Plan, what);
         EngineError::new(ErrorKind::Invalid, anyhow::Error::new(error))
     };
-    let file = super::files::open_regular(&path);
-    let file = file.map_err(|error| fault(format!("cannot read the plan: {error}")))?;
-    let name = path.to_string_lossy();
-    let text = plans::read(file, &name).map_err(|error| fault(format!("{error:#}")))?;
+    let (text, name, base) = match stored.as_ref().and_then(|stored| stored.values.as_ref()) {
+        // Such a plan names no relative paths.
+        Some(values) => (values.plan.clone(), schedule.name.to_string(), PathBuf::from("/")),
+        None => {
+            let path = path(state.host(), schedule);
+            let file = super::files::open_regular(&path);
+            let file = file.map_err(|error| fault(format!("cannot read the plan: {error}")))?;
+            let name = path.to_string_lossy().into_owned();
+            let text = plans::read(file, &name).map_err(|error| fault(format!("{error:#}")))?;
+            let base = path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+            (text, name, base)
+        }
+    };
     let ceiling = plans::ceiling_of(state.host(), config, &state.caller().tenant)?;
     let plan = plans::check(&text, &name, &ceiling).map_err(|faults| {
         let first = faults.list().first().map(ToString::to_string).unwrap_or_default();
         fault(format!("the plan is invalid: {first}"))
     })?;
     submit::supported(&plan).map_err(|error| fault(format!("{error:#}")))?;
-    let base = path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     Ok((plan, base))
 }
 

@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use belljar_model::RunId;
+use belljar_model::{Reason, RunId};
 
 use super::budget::Amounts;
 use super::machine::{Moment, Outcome};
@@ -69,6 +69,47 @@ impl RunStatus {
     /// Returns the state with a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+}
+
+/// The state of a run that is not of a plan, as far as the ledger has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SingleStatus {
+    /// The ledger has no end of the run. Its supervisor may have been killed.
+    Running,
+    /// The program exited with status 0.
+    Succeeded,
+    Failed,
+    /// A person ended the program.
+    Cancelled,
+}
+
+impl SingleStatus {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
+
+    /// The name of the state in the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Returns the state with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+
+    /// Returns the state after the recorded end of a program.
+    pub fn ended(reason: &str, exit: Option<u64>) -> Self {
+        match (reason, exit) {
+            (reason, Some(0)) if reason == Reason::Exited.name() => Self::Succeeded,
+            (reason, _) if reason == Reason::Interrupted.name() => Self::Cancelled,
+            _ => Self::Failed,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use super::driver;
 use super::executors;
 use super::facts;
 use super::files::RunFiles;
+use super::limits;
 use super::machine::{Fact, FactKind, Moment};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record;
@@ -96,6 +97,7 @@ pub fn accept(
             Some(guard)
         }
     };
+    let _limits = limits::check(state, plan.budget())?;
     let (fixed, policy) = fixed_files(state, plan, base)?;
     let run = state.new_id()?.0;
     let files = RunFiles::of(layout, run);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use belljar_ledger::{Digest, Event, LedgerPaths, Query, Reader};
+use belljar_model::caller::Principal;
 use belljar_model::plan::{CheckedPlan, Plan};
 use belljar_model::{Purpose, RunId};
 
@@ -81,6 +82,8 @@ pub struct TaskView {
     pub box_run: Option<RunId>,
     /// The attempt that waits for the decision of a person.
     pub lost: Option<u32>,
+    /// The digest of the gate with the time of its automatic refusal, once it was asked.
+    pub gate: Option<(Digest, Moment)>,
     /// Why the last attempt failed or the task was stopped.
     pub reason: Option<String>,
     /// The person who answered the gate or decided about the lost attempt.
@@ -339,6 +342,7 @@ impl TaskView {
             ended: None,
             box_run: None,
             lost: None,
+            gate: None,
             reason: None,
             by: None,
             tier: 0,
@@ -385,8 +389,9 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
             (view.ended, view.reason) =
                 (Some(fact.at), Some(format!("{}{used_up}", reason.name())));
         }),
-        FactKind::ApprovalAsked { of, .. } => change(of.instance(), &|view| {
+        FactKind::ApprovalAsked { of, digest, deadline } => change(of.instance(), &|view| {
             (view.attempt, view.started) = (of.attempt, Some(fact.at));
+            view.gate = Some((*digest, *deadline));
         }),
         FactKind::ApprovalGiven { of, by, .. } => change(of.instance(), &|view| {
             (view.ended, view.by) = (Some(fact.at), Some(by.to_string()));
@@ -424,6 +429,8 @@ fn note(details: &mut BTreeMap<TaskRef, TaskView>, fact: &Fact) {
 /// A run as the ledger and its files describe it.
 pub(super) struct Loaded {
     pub(super) submitted: Submitted,
+    /// The principal that submitted the plan; `None` in ledgers of older versions.
+    pub(super) maker: Option<Principal>,
     pub(super) files: RunFiles,
     /// The digest that binds the files.
     pub(super) bound: Digest,
@@ -452,7 +459,7 @@ impl Loaded {
     ) -> Result<Self, EngineError> {
         let (mut facts, mut created, mut sequence) = (Vec::new(), None, 0);
         let query = Query { run: Some(run), ..Query::default() };
-        let mut expected = 0;
+        let (mut expected, mut maker) = (0, None);
         each(reader, query, &mut |row| {
             if row.sequence != expected {
                 let text = format!("the index of the ledger has no event {expected} of run {run}");
@@ -464,6 +471,9 @@ impl Loaded {
             let entry = read(reader, row)?;
             if let Ok(event) = Event::read(&entry.kind, &entry.fields) {
                 facts.extend(facts::fact(&event).kind(ErrorKind::Version)?);
+                if let Event::RunCreated(created) = event {
+                    maker = created.principal.and_then(|text| text.parse().ok());
+                }
             }
             Ok(true)
         })?;
@@ -482,6 +492,7 @@ impl Loaded {
         let progress = RunState::new(Arc::clone(&graph), run);
         let mut loaded = Self {
             submitted,
+            maker,
             files,
             bound,
             graph,

@@ -14,11 +14,13 @@
 //!               trash/<id>-<name>/ removed boxes, for 14 days
 //!               logins/<agent>.json
 //!               approvals/<id>.json
+//!               schedules/<name>.json   the schedules of a tenant of the server
 //!               runs.db            tables of the runs of plans, derived from the ledger
 //!               server/socket      the local socket of `belljar serve`; server/lock is locked by it
 //!               gateway.db         principals, tokens and sessions of `belljar serve`
 //!               driver.lock        locked by the driver of runs; driver.epoch counts its starts
 //!               tenants/<id>/      the same tree for another tenant
+//!               policy.toml        the policy of a tenant other than `local`
 //! ```
 //! The crates that own `vault/`, `skills/`, `mcp/`, `ledger/` and `anchor/` define their layout.
 
@@ -101,6 +103,11 @@ impl Layout {
         self.plans().join("asked")
     }
 
+    /// Returns the directory of the schedules that the server stores.
+    pub fn schedules(&self) -> PathBuf {
+        self.home.join("schedules")
+    }
+
     /// Returns the database of runs. It is derived from the ledger and may be deleted.
     pub fn runs_database(&self) -> PathBuf {
         self.home.join("runs.db")
@@ -167,6 +174,16 @@ impl Layout {
     /// Returns the file that the server locks. It contains the address of the server.
     pub fn server_lock(&self) -> PathBuf {
         self.server().join("lock")
+    }
+
+    /// Returns the policy of a tenant other than `local`, whose policy is the operator's belljar.toml.
+    pub fn policy(&self) -> PathBuf {
+        self.home.join(Self::policy_name())
+    }
+
+    /// Returns the name of the file with the policy, in the directory of a tenant.
+    pub const fn policy_name() -> &'static str {
+        "policy.toml"
     }
 
     /// Returns the database of the server.

@@ -6,9 +6,11 @@
 //! |---|---|---|---|
 //! | [`Rank::Box`] | `boxes/NAME/turn` | commands that change a box | 30 s, then `Busy`; several boxes in the order of their paths |
 //! | [`Rank::Review`] | `review` of a run or box | apply, discard | 30 s, then `Busy` |
-//! | none | `lock` of a run, box, session, incoming; `calls/ID`; `driver.lock`; `server/lock` | a live process | never waited for |
+//! | none | `lock` of a run, box, session, incoming; `calls/ID`; `driver.lock`; `server/lock` | a live process | never waited for, but the server waits for the end of a driver |
 //! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | create, remove abandoned | blocking |
 //! | [`Rank::Directory`] | `plans/keys/lock` | submissions with a key | 30 s, then `Busy` |
+//! | [`Rank::Directory`] | `schedules/lock` | changes of stored schedules | 30 s, then `Busy` |
+//! | [`Rank::Directory`] | `plans/limits.lock` | submissions of callers with limits | 30 s, then `Busy` |
 //! | [`Rank::Directory`] | `plans/runs.lock` | opening and removing `runs.db` | 5 s, then `Busy` |
 //! | none | `apply.log`; `vault/`, `skills/`, `mcp/` | one writer | in their crates, which never call the engine while they hold it |
 //! | [`Rank::Ledger`] | `ledger/lock` | append | 30 s, then `Busy`; in crates/ledger |
@@ -106,6 +108,22 @@ pub fn try_acquire(file: &File, timeout: Duration) -> bool {
                 has_waited = true;
                 std::thread::sleep(Duration::from_millis(2));
             }
+        }
+    }
+}
+
+/// Waits until no process holds the lock of this file. The kernel ends the wait, also if the holder was killed.
+///
+/// The calling thread must hold no lock, because the holder can wait for one.
+pub fn wait_until_released(file: &Path) -> io::Result<()> {
+    let lock = match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    loop {
+        match rustix::fs::flock(&lock, FlockOperation::LockShared) {
+            Err(rustix::io::Errno::INTR) => {}
+            waited => return Ok(waited?),
         }
     }
 }

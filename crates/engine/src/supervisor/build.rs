@@ -81,6 +81,7 @@ mod tests {
             spec: BoxSpec::default(),
             typed_in: "/".into(),
             ground: BoxWorkspace::Nothing,
+            maker: None,
         };
         let of = NamedBox { dir: dir.path().to_owned(), record };
         check(&of, &ToSupervisor::Status).expect("no supervisor is running");

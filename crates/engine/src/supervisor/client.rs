@@ -57,7 +57,7 @@ pub fn spawn(
         .stderr(stderr)
         .spawn()?;
     tracing::debug!(pid = child.id(), "supervisor started");
-    let hello = Hello::of_client(state.caller());
+    let hello = Hello::of_client(state);
     connection::send_first(&connection, &hello, &ToSupervisor::Prepare(Box::new(prepare)))?;
     if !descriptors.is_empty() {
         connection::send_descriptors(&connection, descriptors)?;
@@ -80,7 +80,17 @@ pub(crate) fn spawn_driver(state: &Scoped, role: &str, log: File) -> io::Result<
         .stderr(log)
         .spawn()?;
     tracing::debug!(pid = child.id(), "driver started");
-    connection::send(&connection, &Hello::of_client(state.caller()))
+    reap(child);
+    connection::send(&connection, &Hello::of_client(state))
+}
+
+/// Waits for a child on another thread, so that a server does not keep the process ids of all children that
+/// have ended. A child that outlives this process goes on.
+fn reap(mut child: Child) {
+    const STACK: usize = 64 * 1024; // the thread does nothing but wait
+    let waits = std::thread::Builder::new().name("reaper".to_owned()).stack_size(STACK);
+    // Without a thread, the process id stays in use until this process exits.
+    waits.spawn(move || child.wait().ok()).ok();
 }
 
 /// Starts the supervisor of a named box. The supervisor keeps running after this process exits.
@@ -89,9 +99,10 @@ pub fn start(state: &Scoped, of: &NamedBox) -> Result<Starting, EngineError> {
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()));
     let file = file.kind(ErrorKind::CannotStart)?;
     let prepare = Prepare::NamedBox { name: of.name().clone() };
-    let (_child, connection) = spawn(state, prepare, &[], file.into())
+    let (child, connection) = spawn(state, prepare, &[], file.into())
         .with_context(|| format!("cannot start the supervisor of box {}", of.name()))
         .kind(ErrorKind::CannotStart)?;
+    reap(child);
     Ok(Starting { name: of.name().clone(), connection, log })
 }
 
@@ -154,7 +165,7 @@ pub fn call(
             let response = legacy::stop(&connection, request)?;
             return Ok((connection, None, response));
         }
-        connection::send_first(&connection, &Hello::of_client(state.caller()), request)?;
+        connection::send_first(&connection, &Hello::of_client(state), request)?;
         let hello = receive::<Hello>(&connection)?;
         let response = receive(&connection)?;
         Ok((connection, hello, response))

@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn check_protocol_refuses_a_hello_of_another_protocol_and_names_both_builds() {
         check_protocol("the supervisor", &Hello::of_supervisor()).unwrap();
-        let hello = Hello { protocol: 9, build: "7.0.0".to_owned(), ..Hello::of_supervisor() };
+        let mut hello = Hello::of_supervisor();
+        (hello.protocol, hello.build) = (9, "7.0.0".to_owned());
         let error = check_protocol("the supervisor", &hello).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Version);
         let text = error.to_string();

@@ -20,7 +20,9 @@ use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::{receive_small, send, send_descriptors};
+use super::pauses::Pauses;
 use super::protocol::{ExecSpec, FromSupervisor, ToSupervisor};
+use crate::box_store::boxes_dir;
 use crate::error::{EngineError, ErrorKind};
 use crate::record;
 use crate::scope::Scoped;
@@ -43,6 +45,7 @@ pub(super) struct ExecTarget {
     channel: Option<ExecChannel>,
     /// A shared value whose reference count is one more than the number of running additional programs.
     programs: Arc<()>,
+    pub(super) pauses: Pauses,
 }
 
 impl ExecTarget {
@@ -52,7 +55,8 @@ impl ExecTarget {
         run: RunId,
         channel: Option<ExecChannel>,
     ) -> Self {
-        Self { name, run, scoped, channel, programs: Arc::default() }
+        let (programs, pauses) = (Arc::default(), Pauses::default());
+        Self { name, run, scoped, channel, programs, pauses }
     }
 
     pub(super) const fn channel(&self) -> Option<&ExecChannel> {
@@ -64,6 +68,17 @@ impl ExecTarget {
     fn permit(&self) -> Option<Arc<()>> {
         let permit = Arc::clone(&self.programs);
         (Arc::strong_count(&permit) <= MAX_PROGRAMS + 1).then_some(permit)
+    }
+
+    /// Returns the directory of the named box.
+    pub(super) fn dir(&self) -> PathBuf {
+        boxes_dir(&self.scoped).join(self.name.as_str())
+    }
+
+    /// Returns the response to a request to start a program while the box is paused.
+    pub(super) fn paused(&self) -> FromSupervisor {
+        let message = format!("box {} is paused; resume it first", self.name);
+        FromSupervisor::Failed { kind: ErrorKind::WrongState, message }
     }
 
     /// Returns the response to a request that the box cannot carry out, with the name of the box and the
@@ -82,35 +97,17 @@ pub(super) fn run(
     spec: ExecSpec,
 ) -> io::Result<()> {
     client.set_read_timeout(None)?;
-    let Some(channel) = target.channel() else {
-        return send(client, &target.refused("this box cannot start additional programs"));
-    };
     let Some(_permit) = target.permit() else {
         let why = format!(
             "cannot start another program: {MAX_PROGRAMS} programs of `belljar exec` are running in the box; wait until one ends"
         );
         return send(client, &target.refused(&why));
     };
-    let program = text(spec.argv.first().map_or(&[], Vec::as_slice));
-    let failed = |kind, why: &str| {
-        let message = format!("box {}: {program}: {why}", target.name);
-        send(client, &FromSupervisor::Failed { kind, message })
-    };
-    let peer = rustix::net::sockopt::socket_peercred(client)?;
-    if let Err(error) = record(target, &spec, caller, peer.uid.as_raw()) {
-        let why = format!(
-            "the program was not started: cannot record its start in the ledger: {error:#}"
-        );
-        return failed(ErrorKind::CannotStart, &why);
-    }
-    let mut process = match channel.exec(&program_of(spec)) {
+    let uid = rustix::net::sockopt::socket_peercred(client)?.uid.as_raw();
+    let mut process = match start_program(target, spec, caller, uid) {
         Ok(process) => process,
-        Err(error) => {
-            tracing::info!("program could not be started in the box");
-            return failed(error_kind(&error), &format!("{:#}", anyhow::Error::new(error)));
-        }
+        Err(response) => return send(client, &response),
     };
-    tracing::info!(uid = peer.uid.as_raw(), "program started in the box");
     let sent = send(client, &FromSupervisor::ExecStarted)
         .and_then(|()| send_streams(client, &mut process));
     match sent.and_then(|()| watch(client, &process)) {
@@ -119,6 +116,45 @@ pub(super) fn run(
             send(client, &FromSupervisor::ExecEnded { exit, signal })
         }
         Ok(None) | Err(_) => end(&process),
+    }
+}
+
+/// Records an additional program in the ledger and starts it. Returns the response for the client if this
+/// fails.
+pub(super) fn start_program(
+    target: &ExecTarget,
+    spec: ExecSpec,
+    caller: &Caller,
+    uid: u32,
+) -> Result<ExecProcess, FromSupervisor> {
+    let Some(channel) = target.channel() else {
+        return Err(target.refused("this box cannot start additional programs"));
+    };
+    let program = text(spec.argv.first().map_or(&[], Vec::as_slice));
+    let failed = |kind, why: &str| {
+        let message = format!("box {}: {program}: {why}", target.name);
+        FromSupervisor::Failed { kind, message }
+    };
+    if target.pauses.is_kept() {
+        return Err(target.paused());
+    }
+    if let Err(error) = record(target, &spec, caller, uid) {
+        let why = format!(
+            "the program was not started: cannot record its start in the ledger: {error:#}"
+        );
+        return Err(failed(ErrorKind::CannotStart, &why));
+    }
+    match target.pauses.start_program(|| channel.exec(&program_of(spec))) {
+        None => Err(target.paused()),
+        Some(Ok(process)) => {
+            tracing::info!(uid, "program started in the box");
+            Ok(process)
+        }
+        Some(Err(error)) => {
+            tracing::info!("program could not be started in the box");
+            let kind = error_kind(&error);
+            Err(failed(kind, &format!("{:#}", anyhow::Error::new(error))))
+        }
     }
 }
 

@@ -22,7 +22,10 @@ pub(super) fn check_repeatedly(command: &str, session: &BoxSession) {
     session.set_health(Health::Starting);
     loop {
         let is_healthy = check(command, channel);
-        session.set_health(if is_healthy { Health::Healthy } else { Health::Unhealthy });
+        // A check that a pause interrupted says nothing about the box.
+        if is_healthy || !session.target.pauses.is_kept() {
+            session.set_health(if is_healthy { Health::Healthy } else { Health::Unhealthy });
+        }
         std::thread::sleep(if is_healthy { HEALTHY_PAUSE } else { UNHEALTHY_PAUSE });
     }
 }

@@ -13,7 +13,7 @@ use super::client::{open_directory, socket_in};
 use super::connection::{self, receive_small, send};
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
 use super::session::BoxSession;
-use super::{exec, forwards, viewers};
+use super::{exec, forwards, kept_execs, viewers};
 use crate::approvals::RequestId;
 use crate::error::ErrorKind;
 use crate::logging;
@@ -80,6 +80,11 @@ fn serve_one(client: &UnixStream, session: &Arc<BoxSession>) -> io::Result<()> {
             return sent;
         }
         ToSupervisor::Pause => return pause(client, session),
+        ToSupervisor::PauseUntilResumed => pause_until_resumed(session),
+        ToSupervisor::Resume => match session.target.pauses.resume(&session.target.dir()) {
+            Ok(()) => FromSupervisor::Ok,
+            Err(error) => session.target.refused(&format!("cannot resume the box: {error}")),
+        },
         ToSupervisor::Attach { size, read_only } => {
             return viewers::attach(client, session, size, read_only);
         }
@@ -87,6 +92,16 @@ fn serve_one(client: &UnixStream, session: &Arc<BoxSession>) -> io::Result<()> {
             Some(caller) => return exec::run(client, &session.target, &caller, spec),
             None => session.target.refused("the request of the client names no caller"),
         },
+        ToSupervisor::StartExec { id, spec } => match hello.caller {
+            Some(caller) => kept_execs::start(session, client, &caller, (id, spec))?,
+            None => session.target.refused("the request of the client names no caller"),
+        },
+        ToSupervisor::DescribeExec(id) => session.execs.status(id),
+        ToSupervisor::ListExecs => session.execs.list(),
+        ToSupervisor::SignalExec { id, signal } => session.execs.signal(id, signal),
+        ToSupervisor::AttachExec { id, stdout, stderr } => {
+            return kept_execs::attach(session, client, id, [stdout, stderr]);
+        }
         ToSupervisor::Status => FromSupervisor::Status(session.live()),
         ToSupervisor::Forward(forward) => {
             let peer = rustix::net::sockopt::socket_peercred(client)?;
@@ -133,20 +148,31 @@ fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
 
 /// Pauses the box until the client closes the connection.
 fn pause(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
-    let no_channel = || io::Error::other("this box cannot start additional programs");
-    let channel = session.target.channel().ok_or_else(no_channel);
-    let paused = match channel.and_then(ExecChannel::pause) {
+    let paused = match exec_channel(session).and_then(|it| session.target.pauses.pause(it)) {
         Ok(paused) => paused,
-        Err(error) => {
-            return send(
-                client,
-                &session.target.refused(&format!("cannot pause the box: {error}")),
-            );
-        }
+        Err(error) => return send(client, &cannot_pause(session, &error)),
     };
     send(client, &FromSupervisor::Ok)?;
     client.set_read_timeout(None)?;
     io::Read::read(&mut &*client, &mut [0])?;
     drop(paused);
     Ok(())
+}
+
+/// Pauses the box until it is resumed or stopped.
+fn pause_until_resumed(session: &BoxSession) -> FromSupervisor {
+    let target = &session.target;
+    match exec_channel(session).and_then(|it| target.pauses.keep(it, &target.dir())) {
+        Ok(()) => FromSupervisor::Ok,
+        Err(error) => cannot_pause(session, &error),
+    }
+}
+
+fn exec_channel(session: &BoxSession) -> io::Result<&ExecChannel> {
+    let no_channel = || io::Error::other("this box cannot start additional programs");
+    session.target.channel().ok_or_else(no_channel)
+}
+
+fn cannot_pause(session: &BoxSession, error: &io::Error) -> FromSupervisor {
+    session.target.refused(&format!("cannot pause the box: {error}"))
 }

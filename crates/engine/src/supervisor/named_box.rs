@@ -21,7 +21,7 @@ use super::output_log::{BOX_LOG_SIZE, OutputLog};
 use super::protocol::FromSupervisor;
 use super::session::{BoxSession, Inputs};
 use super::setup::{self, Setup};
-use super::{build, health, listener};
+use super::{build, health, listener, pauses};
 use crate::approvals::requests::BoxRequests;
 use crate::box_store::NamedBox;
 use crate::changes;
@@ -44,6 +44,10 @@ pub(super) fn supervise(
     Span::current().record("box", of.name().as_str());
     let lock = lock(&of)?;
     build::write(&of.dir).kind(ErrorKind::CannotStart)?;
+    // A supervisor that was killed leaves the file.
+    pauses::remove_file(&of.dir)
+        .context("cannot remove a file of the box's last run")
+        .kind(ErrorKind::CannotStart)?;
     let started = StartedBox::start(state, &of)?;
     let _entered = started.launched.span().entered();
     tracing::info!("box is up");
@@ -149,7 +153,8 @@ impl StartedBox {
             BrokerHandle::control(outside, requests)
         });
         let control = outside.ok_or_else(|| invalid("the box was started without a broker"))?;
-        let rules = LiveRules { control, base, config };
+        let home = state.engine_home().to_owned();
+        let rules = LiveRules { control, base, config, home };
         let inputs = Inputs { keys: keys.into(), halt, exec_channel, terminal };
         let session = BoxSession::new(state.clone(), of.name(), launched.id(), log, inputs, rules);
         let session = Arc::new(session);

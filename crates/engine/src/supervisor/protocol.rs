@@ -10,11 +10,19 @@
 //! | `Start` (a program) | `Output` and `ToolCall`, then `Ended` or `Failed` |
 //! | `ToolAnswer`, `Cancel` | nothing |
 //! | `Status` | `Status` |
-//! | `Stop`, `SetNetwork`, `Extend`, `ApprovalAnswered`, `RemoveForward` | `Ok` or `Failed` |
+//! | `Stop`, `PauseUntilResumed`, `Resume`, `SetNetwork`, `Extend`, `ApprovalAnswered`, `RemoveForward` | `Ok` or `Failed` |
 //! | `Forward` | `Forwarded` or `Failed` |
 //! | `Pause` | `Ok`; the box is paused until the client closes the connection |
 //! | `Attach`, then `Keys`, `Resize`, `Scroll` | `Ok`, then bytes for a terminal |
 //! | `Exec`, then `Signal` | `ExecStarted` and descriptors, then `ExecEnded` |
+//! | `StartExec`, `DescribeExec` | `Exec`, `NoSuchExec` or `Failed` |
+//! | `ListExecs` | `Execs` |
+//! | `SignalExec` | `Ok` or `NoSuchExec` |
+//! | `AttachExec`, then [`super::exec_protocol::ToExec`] | `ExecAttached`, then [`super::exec_protocol::FromExec`]; or `NoSuchExec`, `Failed` |
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 
 use belljar_model::boxes::NetworkChange;
 use belljar_model::net::Budget;
@@ -23,8 +31,10 @@ use belljar_wire::Stream;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::exec_protocol::{ExecId, ExecStatus};
 use super::spec::{Ending, Prepare, Task};
 use crate::error::ErrorKind;
+use crate::scope::Scoped;
 use crate::screen::protocol::Size;
 
 /// The version of the protocol between supervisors and clients. Belljar 0.1 used version 1, without
@@ -46,17 +56,28 @@ pub struct Hello {
     pub caller: Option<Caller>,
     /// The process id of the supervisor. `None` in the message of a client.
     pub pid: Option<u32>,
+    /// The path of the operator's configuration file, if the caller belongs to another tenant than `local` and
+    /// the file is not at the default path. It has the limits of the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    operator_file: Option<Vec<u8>>,
 }
 
 impl Hello {
-    pub fn of_client(caller: &Caller) -> Self {
-        let (build, caller) = (BUILD.to_owned(), Some(caller.clone()));
-        Self { protocol: PROTOCOL, build, caller, pid: None }
+    pub fn of_client(state: &Scoped) -> Self {
+        let (build, caller) = (BUILD.to_owned(), Some(state.caller().clone()));
+        let operator_file = state.operator_file().filter(|_| state.policy_file().is_some());
+        let operator_file = operator_file.map(|path| path.as_os_str().as_bytes().to_vec());
+        Self { protocol: PROTOCOL, build, caller, pid: None, operator_file }
+    }
+
+    /// Returns the operator's configuration file of the client.
+    pub(crate) fn operator_file(&self) -> Option<PathBuf> {
+        self.operator_file.clone().map(|path| PathBuf::from(OsString::from_vec(path)))
     }
 
     pub(super) fn of_supervisor() -> Self {
         let (build, pid) = (BUILD.to_owned(), Some(std::process::id()));
-        Self { protocol: PROTOCOL, build, caller: None, pid }
+        Self { protocol: PROTOCOL, build, caller: None, pid, operator_file: None }
     }
 }
 
@@ -70,21 +91,36 @@ pub enum ToSupervisor {
     /// Cancels the running task: its program is killed.
     Cancel,
     /// The result of a tool call that the supervisor sent as [`FromSupervisor::ToolCall`].
-    ToolAnswer { id: u64, value: Result<Box<RawValue>, String> },
+    ToolAnswer {
+        id: u64,
+        value: Result<Box<RawValue>, String>,
+    },
     /// Requests the current state of the box.
     Status,
     /// Pauses every process of the box until the client closes the connection.
     Pause,
+    /// Pauses every process of the box until [`ToSupervisor::Resume`], or until the box is stopped.
+    PauseUntilResumed,
+    /// Ends the pause of [`ToSupervisor::PauseUntilResumed`].
+    Resume,
     /// Ends the program of the box with signals, or kills it at once if `now` is set.
-    Stop { now: bool },
+    Stop {
+        now: bool,
+    },
     /// Changes the network rules of the box.
     SetNetwork(NetworkChange),
     /// Replaces the lease of a task by a larger one. Only the host of a task supports it.
     Extend(Budget),
     /// Reports that the operator's answer to a question of this run was written to the store.
-    ApprovalAnswered { run: RunId, number: u64 },
+    ApprovalAnswered {
+        run: RunId,
+        number: u64,
+    },
     /// Attaches the client to the screen of the box. `size` is the size of the client's terminal.
-    Attach { size: Size, read_only: bool },
+    Attach {
+        size: Size,
+        read_only: bool,
+    },
     /// Keys that an attached client typed.
     Keys(Vec<u8>),
     /// The new size of an attached client's terminal.
@@ -95,10 +131,31 @@ pub enum ToSupervisor {
     Exec(ExecSpec),
     /// Sends a signal to the program that [`ToSupervisor::Exec`] started.
     Signal(i32),
+    /// Starts an additional program that belongs to the supervisor. Nothing happens if the id is known.
+    StartExec {
+        id: ExecId,
+        spec: ExecSpec,
+    },
+    DescribeExec(ExecId),
+    /// Lists all programs that [`ToSupervisor::StartExec`] started.
+    ListExecs,
+    SignalExec {
+        id: ExecId,
+        signal: i32,
+    },
+    /// Attaches the client, which has the bytes of the streams before these offsets. The client that was
+    /// attached before is disconnected.
+    AttachExec {
+        id: ExecId,
+        stdout: u64,
+        stderr: u64,
+    },
     /// Forwards a port of the host to a port of the box.
     Forward(Forward),
     /// Ends the forward of this port of the host.
-    RemoveForward { host_port: u16 },
+    RemoveForward {
+        host_port: u16,
+    },
 }
 
 impl ToSupervisor {
@@ -116,6 +173,8 @@ impl ToSupervisor {
             Self::ToolAnswer { .. } => "tool-answer",
             Self::Status => "status",
             Self::Pause => "pause",
+            Self::PauseUntilResumed => "pause-until-resumed",
+            Self::Resume => "resume",
             Self::Stop { now: false } => "stop",
             Self::Stop { now: true } => "stop-now",
             Self::SetNetwork(_) => "set-network",
@@ -127,6 +186,11 @@ impl ToSupervisor {
             Self::Scroll(_) => "scroll",
             Self::Exec(_) => "exec",
             Self::Signal(_) => "signal",
+            Self::StartExec { .. } => "start-exec",
+            Self::DescribeExec(_) => "describe-exec",
+            Self::ListExecs => "list-execs",
+            Self::SignalExec { .. } => "signal-exec",
+            Self::AttachExec { .. } => "attach-exec",
             Self::Forward(_) => "forward",
             Self::RemoveForward { .. } => "remove-forward",
         }
@@ -138,11 +202,22 @@ impl ToSupervisor {
 pub enum FromSupervisor {
     /// Reports that the box is ready. A named box or a tool server is running; a program waits for its
     /// task.
-    Ready { run: RunId, remarks: Vec<String> },
+    Ready {
+        run: RunId,
+        remarks: Vec<String>,
+    },
     /// Output of the program.
-    Output { stream: Stream, text: String },
+    Output {
+        stream: Stream,
+        text: String,
+    },
     /// A call of the program to a tool of a tool server. The client sends [`ToSupervisor::ToolAnswer`].
-    ToolCall { id: u64, server: String, tool: String, input: Box<RawValue> },
+    ToolCall {
+        id: u64,
+        server: String,
+        tool: String,
+        input: Box<RawValue>,
+    },
     /// Reports how the program of a task ended.
     Ended(Box<Ending>),
     /// The current state of a named box.
@@ -152,11 +227,28 @@ pub enum FromSupervisor {
     /// Reports that the additional program has started. The descriptors of its streams follow.
     ExecStarted,
     /// Reports the exit status of the additional program, or the signal that killed it.
-    ExecEnded { exit: Option<i32>, signal: Option<i32> },
+    ExecEnded {
+        exit: Option<i32>,
+        signal: Option<i32>,
+    },
+    /// The state of an additional program that belongs to the supervisor.
+    Exec(Box<ExecStatus>),
+    Execs(Vec<ExecStatus>),
+    /// The box has no exec with the id of the request.
+    NoSuchExec,
+    /// The client is attached. The program has read the input before this offset.
+    ExecAttached {
+        stdin_offset: u64,
+    },
     /// Reports that a port is forwarded, and whether a program of the box listens on its port now.
-    Forwarded { is_served: bool },
+    Forwarded {
+        is_served: bool,
+    },
     /// Reports that a request failed.
-    Failed { kind: ErrorKind, message: String },
+    Failed {
+        kind: ErrorKind,
+        message: String,
+    },
 }
 
 /// An additional program to start in a running box.

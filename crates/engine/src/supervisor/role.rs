@@ -45,6 +45,7 @@ fn supervise(
         .kind(ErrorKind::Broken)?;
     let Some(hello) = hello else { return Ok(()) };
     connection::check_protocol("the client", &hello)?;
+    let config_file = hello.operator_file();
     let caller =
         hello.caller.ok_or_else(|| invalid("the first message of the client names no caller"))?;
     // Signals are blocked before other threads start, since the supervising thread reads them.
@@ -52,7 +53,7 @@ fn supervise(
         .context("cannot create a descriptor for signals")
         .kind(ErrorKind::CannotStart)?;
     let home = host.state_dir()?;
-    let engine = EngineConfig { home, config_file: None, host };
+    let engine = EngineConfig { home, config_file, host };
     let state = Scoped::open(engine, clock, observer, caller)?;
     let request = receive(connection).context("cannot read the request to prepare a box");
     let prepare = match request.kind(ErrorKind::Broken)? {

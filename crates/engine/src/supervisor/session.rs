@@ -15,6 +15,7 @@ use rustix::process::Signal;
 
 use super::exec::ExecTarget;
 use super::forwards::Forwards;
+use super::kept_execs::KeptExecs;
 use super::live_rules::LiveRules;
 use super::output_log::OutputLog;
 use super::protocol::{Health, Live};
@@ -54,6 +55,7 @@ pub(super) struct BoxSession {
     /// Whether a client asked the supervisor to stop the box.
     is_stopping: AtomicBool,
     pub(super) forwards: Forwards,
+    pub(super) execs: KeptExecs,
 }
 
 impl BoxSession {
@@ -81,6 +83,7 @@ impl BoxSession {
             health: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             forwards: Forwards::default(),
+            execs: KeptExecs::default(),
             target: ExecTarget::new(scoped, name.clone(), run, exec_channel),
         }
     }
@@ -127,12 +130,15 @@ impl BoxSession {
         rustix::io::write(&*pipe, reply).ok();
     }
 
-    /// Closes the screen and the forwarded ports after the program ended. Attached clients still receive the last output.
+    /// Closes the screen, the execs and the forwarded ports after the program ended. Attached clients still
+    /// receive the last output.
     pub(super) fn close(&self) {
         self.forwards.close();
+        self.target.pauses.end(&self.target.dir());
         if let Some(screen) = self.screen() {
             screen.close();
         }
+        self.execs.close();
     }
 
     /// Passes output of the program to the output log and the screen.
@@ -148,6 +154,8 @@ impl BoxSession {
     /// Ends the program of the box with SIGHUP and SIGTERM, or kills it at once if `now` is set.
     pub(super) fn stop(&self, now: bool) {
         self.is_stopping.store(true, Ordering::Release);
+        // A paused program cannot end by a signal.
+        self.target.pauses.end(&self.target.dir());
         if now {
             rustix::io::write(&self.halt, b"1").ok(); // the box may have ended
         } else {

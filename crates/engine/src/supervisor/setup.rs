@@ -14,7 +14,6 @@ use crate::box_store::NamedBox;
 use crate::clones;
 use crate::config::{self, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::host::HostEnv;
 use crate::network::NetworkConfig;
 use crate::notice::Notice;
 use crate::policy::refuse_own_program;
@@ -44,9 +43,9 @@ impl Setup {
         let BoxRecord { spec, typed_in, ground, .. } = &of.record;
         let host = state.host();
         let workspace = ground.path();
-        let (config, sources) = config::load_from(host, spec.config_file.as_deref(), workspace)?;
+        let (config, sources) = state.load_config_from(spec.config_file.as_deref(), workspace)?;
         let declared = config::template(&config, &spec.template)?;
-        let identity = gitconfig(host, spec.git_identity.as_ref());
+        let identity = gitconfig(state, spec.git_identity.as_ref());
         let agent = spec.agent.as_ref().map(|name| agents::find(host, name)).transpose()?;
         let overrides = Overrides { health: spec.health.clone(), ..spec.overrides.clone() };
         let directory = match ground {
@@ -72,6 +71,7 @@ impl Setup {
         let base = base.kind(ErrorKind::Invalid)?;
         let mut base = base.anchored(typed_in, host.user_home().as_deref());
         remove_default_limits(&mut base, unbounded);
+        state.clamp(&mut base.limits)?;
         let template =
             spec.network.as_ref().map_or_else(|| base.clone(), |change| change.onto(base.clone()));
         refuse_own_program(host, &template, workspace)?;
@@ -115,14 +115,14 @@ fn has_content(of: &Path, path: &Path) -> bool {
 pub fn permissions(state: &Scoped, of: &NamedBox) -> Result<Permissions, EngineError> {
     let spec = &of.record.spec;
     let file = spec.config_file.as_deref();
-    let (config, _) = config::load_from(state.host(), file, of.record.ground.path())?;
+    let (config, _) = state.load_config_from(file, of.record.ground.path())?;
     Ok(config.permissions(&spec.template))
 }
 
 /// Returns the path and content of the box's `/etc/gitconfig`: the author of commits, and no signing, since
 /// the box has no signing keys.
-pub(super) fn gitconfig(host: &HostEnv, identity: Option<&Identity>) -> (PathBuf, Vec<u8>) {
-    let identity = identity.cloned().or_else(|| clones::identity(host));
+pub(super) fn gitconfig(state: &Scoped, identity: Option<&Identity>) -> (PathBuf, Vec<u8>) {
+    let identity = identity.cloned().or_else(|| state.user().and_then(clones::identity));
     let mut text = "[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n".to_owned();
     text.push_str("[safe]\n\tdirectory = /workspace\n");
     if let Some(identity) = identity {

@@ -108,7 +108,7 @@ fn resolve(
     server: &McpServer,
     base_dir: &Path,
 ) -> Result<ToolServerBox, EngineError> {
-    let (template, transport) = match &server.transport {
+    let (mut template, transport) = match &server.transport {
         Transport::Command(command) => {
             let template = of_program(state, config, server, base_dir)?;
             (template, ToolServerTransport::Program(command.clone()))
@@ -119,6 +119,7 @@ fn resolve(
             (of_url(config, server)?, transport)
         }
     };
+    state.clamp(&mut template.limits)?;
     let network = NetworkSpec::of(&template, config, state.host())?;
     let rules = Rules { template, sources: sources.to_vec(), network, remarks: Vec::new() };
     Ok(ToolServerBox { name: server.name.clone(), rules, transport })

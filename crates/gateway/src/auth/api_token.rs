@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
@@ -86,15 +87,14 @@ impl fmt::Debug for ApiToken {
     }
 }
 
-/// Returns the SHA-256 of a credential, which the server stores instead of it.
+/// Returns the SHA-256 of a credential, which the server stores instead of the credential.
 pub(crate) fn hash(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// Compares two hashes in a time that does not depend on their common prefix.
+/// Compares two hashes of credentials in constant time.
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let differs = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
-    a.len() == b.len() && std::hint::black_box(differs) == 0
+    verify_slices_are_equal(a, b).is_ok()
 }
 
 fn check(body: &str) -> String {

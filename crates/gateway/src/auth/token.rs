@@ -8,6 +8,7 @@ use belljar_model::caller::ClientId;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use crate::auth::api_token::{hash, is_same};
 use crate::mcp::session::NoRandomness;
 
 /// The number of random bytes in a generated token, the same as in a SHA-256 hash.
@@ -95,11 +96,9 @@ impl Tokens {
     /// does not depend on how much of a guess is right: all hashes are compared completely.
     pub(crate) fn find(&self, shown: &str) -> Option<usize> {
         let shown = hash(shown);
-        let same = |held: &[u8; 32]| {
-            let differs = held.iter().zip(&shown).fold(0, |bits, (a, b)| bits | (a ^ b));
-            std::hint::black_box(differs) == 0
+        let find = |found: Option<usize>, (at, held): (usize, &[u8; 32])| {
+            if is_same(held, &shown) { Some(at) } else { found }
         };
-        let find = |found: Option<usize>, (at, held)| if same(held) { Some(at) } else { found };
         self.0.iter().enumerate().fold(None, find)
     }
 }
@@ -108,10 +107,6 @@ impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tokens({})", self.0.len())
     }
-}
-
-fn hash(text: &str) -> [u8; 32] {
-    Sha256::digest(text.as_bytes()).into()
 }
 
 #[cfg(test)]

@@ -273,6 +273,7 @@ impl<S: Service> TokenEndpoint<S> {
         limits: &Limits,
         stop: &CancellationToken,
     ) -> Self {
+        let described_to = owner.clone();
         let limits_per_session = SessionLimits { calls: limits.calls, streams: limits.streams };
         let sessions = Arc::new(Sessions::new(
             Arc::clone(service),
@@ -288,7 +289,7 @@ impl<S: Service> TokenEndpoint<S> {
             .with_max_request_body_bytes(limits.body)
             .with_cancellation_token(stop.child_token());
         let service = Arc::clone(service);
-        let handler = move || Ok(Handler::per_request(Arc::clone(&service)));
+        let handler = move || Ok(Handler::per_request(Arc::clone(&service), described_to.clone()));
         let protocol = StreamableHttpService::new(handler, Arc::clone(&sessions), config);
         Self { sessions, protocol }
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_model::caller::Caller;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, CustomRequest,
     CustomResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, InitializeRequestParams,
@@ -44,6 +45,8 @@ const TYPED: [&str; 9] = [
 /// Handles the requests that the MCP SDK received with a service.
 pub(crate) struct Handler<S> {
     service: Arc<S>,
+    /// The client that the server describes itself to.
+    owner: Caller,
     /// The session of all requests of the connection; `None` if each request names its own. Over
     /// HTTP each request contains its own session.
     slot: Option<Arc<SessionSlot>>,
@@ -52,12 +55,12 @@ pub(crate) struct Handler<S> {
 impl<S: Service> Handler<S> {
     /// Creates a handler for a connection whose requests all belong to one session.
     pub(crate) fn for_session(service: Arc<S>, slot: Arc<SessionSlot>) -> Self {
-        Self { service, slot: Some(slot) }
+        Self { service, owner: slot.caller.clone(), slot: Some(slot) }
     }
 
-    /// Creates a handler for requests that each name their session.
-    pub(crate) fn per_request(service: Arc<S>) -> Self {
-        Self { service, slot: None }
+    /// Creates a handler for requests of one client that each name their session.
+    pub(crate) fn per_request(service: Arc<S>, owner: Caller) -> Self {
+        Self { service, owner, slot: None }
     }
 
     fn slot(&self, context: &RequestContext<RoleServer>) -> Result<Arc<SessionSlot>, ErrorData> {
@@ -110,7 +113,7 @@ fn truncate(name: &str) -> &str {
 
 impl<S: Service> ServerHandler for Handler<S> {
     fn get_info(&self) -> ServerConfig {
-        convert::about(self.service.about())
+        convert::about(self.service.about(&self.owner))
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {

@@ -11,8 +11,8 @@ use crate::mcp::context::{CallContext, StateLifetime};
 /// The implementation of an MCP server. Every result is for one session and can differ between
 /// sessions.
 pub trait Service: Send + Sync + 'static {
-    /// Returns the name, version and instructions of the server.
-    fn about(&self) -> About;
+    /// Returns the name, version and instructions of the server for this caller.
+    fn about(&self, caller: &Caller) -> About;
 
     /// Returns the tools that this caller can use.
     fn tools(

@@ -29,10 +29,12 @@ use super::app::App;
 use super::audit;
 use super::body::ResponseBody;
 use super::call::{MatchedRoute, RequestContext, Running, authenticated, blocking, client_number};
-use super::head::{self, Entrance};
+use super::head::{self, Accepts, Entrance};
 use super::headers;
+use super::identity::Identity;
 use super::peer;
 use super::problem::{Problem, ProblemKind};
+use super::rate::RateCell;
 use super::stall::WriteLimit;
 use crate::http::connections::{Connection, Connections};
 use crate::http::gate::{self, Gate};
@@ -77,6 +79,18 @@ impl<S: Service> Server<S> {
         link.ok().map(|(url, _)| url)
     }
 
+    /// Records checkpoints of the ledgers until the server stops.
+    pub(super) async fn witness(&self) {
+        super::witness::run(&self.app, self.limits.checkpoints).await;
+    }
+
+    /// Reads the certificate again if its files have changed, as programs that renew certificates do.
+    pub(super) fn reload_changed_tls(&self) {
+        if self.tls.as_ref().is_some_and(ReloadableTls::has_changed) {
+            self.reload_tls();
+        }
+    }
+
     /// Reads the certificate again. If that fails, the server keeps the old one.
     pub(super) fn reload_tls(&self) {
         match self.tls.as_ref().map(ReloadableTls::reload) {
@@ -96,6 +110,12 @@ impl<S: Service> Server<S> {
         }
         tasks.spawn(Arc::clone(self).accept_local(local));
         while tasks.join_next().await.is_some() {}
+        self.app.tasks.close();
+        // A request that takes longer is reported as needing attention.
+        let ended = tokio::time::timeout(self.limits.drain, self.app.tasks.wait()).await;
+        if ended.is_err() {
+            tracing::warn!("requests with idempotency keys still run");
+        }
     }
 
     async fn accept_network(self: Arc<Self>, listener: TcpListener) {
@@ -195,7 +215,7 @@ impl<S: Service> Server<S> {
 
     async fn serve(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         entrance: Entrance,
         peer: Option<IpAddr>,
         connection: Connection,
@@ -213,7 +233,8 @@ impl<S: Service> Server<S> {
             .header_read_timeout(self.limits.head)
             .max_headers(MAX_HEADERS)
             .max_buf_size(MAX_HEAD);
-        let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(stream), handle));
+        let serving = http.serve_connection(TokioIo::new(stream), handle).with_upgrades();
+        let mut serving = std::pin::pin!(serving);
         // An error on one connection only concerns its client.
         tokio::select! {
             ended = serving.as_mut() => drop(ended),
@@ -236,7 +257,7 @@ impl<S: Service> Server<S> {
         let start = Instant::now();
         let (parts, body) = request.into_parts();
         let method = parts.method.clone();
-        let id = request_id();
+        let (id, rate) = (request_id(), RateCell::default());
         let response = match head::check(&parts, &self.names, entrance) {
             Err(problem) => {
                 if problem.kind == ProblemKind::TOKEN_IN_URL {
@@ -246,12 +267,16 @@ impl<S: Service> Server<S> {
             }
             Ok(length) => {
                 let connection = Arc::clone(connection);
-                let context = RequestContext { entrance, peer, length, connection };
+                let rate = Arc::clone(&rate);
+                let context = RequestContext { entrance, peer, length, connection, rate };
                 self.dispatch(parts, Body::new(body), context).await
             }
         };
         let mut response = with_request_id(response, &id);
         headers::secure(response.headers_mut(), entrance);
+        if let Some(state) = rate.get() {
+            state.add_to(response.headers_mut());
+        }
         let route = response.extensions().get::<MatchedRoute>().copied().unwrap_or(NO_ROUTE).0;
         let (status, time) = (response.status(), start.elapsed());
         self.app.metrics.handled(route, &method, status, time);
@@ -291,6 +316,21 @@ impl<S: Service> Server<S> {
         }
     }
 
+    /// Records that a request to MCP was denied.
+    async fn denied(
+        &self,
+        parts: &Parts,
+        context: &RequestContext,
+        identity: Identity,
+        problem: Problem,
+    ) -> Problem {
+        let (app, method, from) = (Arc::clone(&self.app), parts.method.clone(), context.source());
+        let reason = problem.kind.name;
+        let record =
+            move || audit::record_denial(&app, &identity, (&method, gate::PATH), reason, &from);
+        blocking(&self.app, record).await.err().unwrap_or(problem)
+    }
+
     /// Sends a request to MCP, for the holder of a token of the API or of a token of the token file.
     async fn mcp(
         &self,
@@ -298,17 +338,18 @@ impl<S: Service> Server<S> {
         body: Body,
         context: &RequestContext,
     ) -> Result<Response, Problem> {
+        head::check_type(&parts, context.length, Accepts::Json)?;
         if !gate::has_api_token(&parts.headers) {
             let request = Request::from_parts(parts, body);
             let response = self.gate.handle_named(request, &context.connection).await;
             return Ok(response.map(Body::new));
         }
         let (parts, identity) = authenticated(&self.app, parts, context).await?;
-        self.app.check_rate(&identity, &parts.method)?;
+        self.app.check_rate(&identity, &parts.method, &context.rate)?;
         let may_use = extent(Act::UseMcp, identity.role, &identity.grant) > Extent::Nothing;
-        if !may_use || !identity.tenant().is_local() {
-            let detail = "the token needs the scope `mcp`, and MCP serves the tenant `local` only";
-            return Err(Problem::new(ProblemKind::FORBIDDEN, detail));
+        if !may_use {
+            let problem = Problem::new(ProblemKind::FORBIDDEN, "the token needs the scope `mcp`");
+            return Err(self.denied(&parts, context, identity, problem).await);
         }
         let number = client_number(&identity);
         let request = Request::from_parts(parts, body);

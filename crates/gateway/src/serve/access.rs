@@ -3,40 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The role of a person in a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Role {
-    Owner,
-    Admin,
-    Operator,
-    Member,
-    Auditor,
-}
+use belljar_model::caller::PrincipalKind;
+pub(crate) use belljar_model::role::Role;
 
-impl Role {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Owner, Self::Admin, Self::Operator, Self::Member, Self::Auditor];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Admin => "admin",
-            Self::Operator => "operator",
-            Self::Member => "member",
-            Self::Auditor => "auditor",
-        }
-    }
-}
-
-impl FromStr for Role {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, UnknownName> {
-        Self::ALL.into_iter().find(|role| role.name() == text).ok_or(UnknownName)
-    }
-}
-
-/// A text is not the name of a role or of a scope.
+/// A text is not the name of a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown name")]
 pub(crate) struct UnknownName;
@@ -85,19 +55,19 @@ impl Scope {
         }
     }
 
-    /// Returns the act that a token with this scope may do.
-    pub(crate) const fn act(self) -> Act {
+    /// Returns the acts that a token with this scope may do. The maker of the token needs the right to the first.
+    pub(crate) const fn acts(self) -> &'static [Act] {
         match self {
-            Self::BoxesRead => Act::SeeBoxes,
-            Self::BoxesWrite => Act::UseBoxes,
-            Self::RunsRead => Act::SeeRuns,
-            Self::RunsWrite => Act::UseRuns,
-            Self::ChangesApply => Act::ApplyChanges,
-            Self::LedgerRead => Act::ReadLedger,
-            Self::UsageRead => Act::SeeUsage,
-            Self::MetricsRead => Act::ReadMetrics,
-            Self::SecretsWrite => Act::WriteSecrets,
-            Self::Mcp => Act::UseMcp,
+            Self::BoxesRead => &[Act::SeeBoxes],
+            Self::BoxesWrite => &[Act::UseBoxes],
+            Self::RunsRead => &[Act::SeeRuns],
+            Self::RunsWrite => &[Act::UseRuns],
+            Self::ChangesApply => &[Act::ApplyChanges],
+            Self::LedgerRead => &[Act::ReadLedger, Act::CheckLedger],
+            Self::UsageRead => &[Act::SeeUsage],
+            Self::MetricsRead => &[Act::ReadMetrics],
+            Self::SecretsWrite => &[Act::WriteSecrets, Act::SeeSecrets],
+            Self::Mcp => &[Act::UseMcp],
         }
     }
 }
@@ -128,13 +98,35 @@ pub(crate) enum Act {
     ApplyChanges,
     /// Answer approvals, and settle tasks that need a person.
     Answer,
-    ReadLedger,
-    ReadMetrics,
+    SeePolicy,
+    /// Preview and propose rules.
+    ProposeRules,
+    SavePolicy,
+    /// See the names of secrets. No act shows the value of a secret.
+    SeeSecrets,
     WriteSecrets,
+    /// See events, with their proofs.
+    ReadLedger,
+    /// Read the tiles of the ledger of the whole tenant, and verify the ledger.
+    CheckLedger,
+    /// Read the contents of bodies that events reference.
+    ReadContents,
+    /// Remove the content of events from the ledger.
+    RedactLedger,
+    ReadMetrics,
+    /// See what the machine can enforce.
+    SeeDoctor,
+    /// Run the attack suite on the machine.
+    ProveDoctor,
+    SeeUsers,
+    /// Change roles and invite people.
+    ManageUsers,
     /// See the own account, and manage own tokens and sessions.
     OwnAccount,
     /// Manage the tokens and sessions of others.
     ManageAccounts,
+    /// See and change webhooks, and see their deliveries.
+    ManageWebhooks,
 }
 
 /// The objects of a tenant that an act may concern.
@@ -144,6 +136,16 @@ pub(crate) enum Extent {
     /// The objects that the principal made.
     Own,
     All,
+}
+
+impl Extent {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::Own => "own",
+            Self::All => "all",
+        }
+    }
 }
 
 /// The rights to one act.
@@ -161,7 +163,7 @@ pub(crate) struct Row {
 use Extent::{All, Nothing, Own};
 
 /// The rights of all principals. The columns are owner, admin, operator, member, auditor; service; agent.
-pub(crate) const TABLE: [Row; 13] = [
+pub(crate) const TABLE: [Row; 25] = [
     row(Act::SeeBoxes, [All, All, All, Own, All], true, Own),
     row(Act::SeeRuns, [All, All, All, Own, All], true, Own),
     row(Act::SeeUsage, [All, All, All, Own, All], true, Nothing),
@@ -170,11 +172,23 @@ pub(crate) const TABLE: [Row; 13] = [
     row(Act::UseMcp, [All, All, All, Own, Nothing], true, Own),
     row(Act::ApplyChanges, [All, All, All, Own, Nothing], true, Nothing),
     row(Act::Answer, [All, All, All, Own, Nothing], false, Nothing),
-    row(Act::ReadLedger, [All, All, All, Own, All], true, Nothing),
-    row(Act::ReadMetrics, [All, All, All, Nothing, All], true, Nothing),
+    row(Act::SeePolicy, [All, All, All, All, All], false, Nothing),
+    row(Act::ProposeRules, [All, All, All, All, Nothing], false, Nothing),
+    row(Act::SavePolicy, [All, All, Nothing, Nothing, Nothing], false, Nothing),
+    row(Act::SeeSecrets, [All, All, All, All, Nothing], true, Nothing),
     row(Act::WriteSecrets, [All, All, Nothing, Nothing, Nothing], true, Nothing),
+    row(Act::ReadLedger, [All, All, All, Own, All], true, Nothing),
+    row(Act::CheckLedger, [All, All, All, Nothing, All], true, Nothing),
+    row(Act::ReadContents, [All, All, All, Own, Nothing], false, Nothing),
+    row(Act::RedactLedger, [All, Nothing, Nothing, Nothing, Nothing], false, Nothing),
+    row(Act::ReadMetrics, [All, All, All, Nothing, All], true, Nothing),
+    row(Act::SeeDoctor, [All, All, All, Nothing, All], false, Nothing),
+    row(Act::ProveDoctor, [All, All, Nothing, Nothing, Nothing], false, Nothing),
+    row(Act::SeeUsers, [All, All, Nothing, Nothing, All], false, Nothing),
+    row(Act::ManageUsers, [All, All, Nothing, Nothing, Nothing], false, Nothing),
     row(Act::OwnAccount, [Own, Own, Own, Own, Own], false, Nothing),
     row(Act::ManageAccounts, [All, All, Nothing, Nothing, Nothing], false, Nothing),
+    row(Act::ManageWebhooks, [All, All, Nothing, Nothing, Nothing], false, Nothing),
 ];
 
 const fn row(act: Act, roles: [Extent; 5], service: bool, agent: Extent) -> Row {
@@ -197,6 +211,14 @@ impl TokenKind {
             Self::Agent => "agent",
         }
     }
+
+    /// Returns the kind of principal that a token of this kind stands for.
+    pub(crate) const fn principal(self) -> PrincipalKind {
+        match self {
+            Self::Service => PrincipalKind::Service,
+            Self::Agent => PrincipalKind::Agent,
+        }
+    }
 }
 
 /// The credential that a request was authenticated with, as far as it limits rights.
@@ -208,6 +230,12 @@ pub(crate) enum Grant {
     Token(TokenKind, Vec<Scope>),
 }
 
+/// Returns whether a token of some kind can do an act.
+pub(crate) fn is_for_tokens(act: Act) -> bool {
+    let is_for_tokens = |row: &Row| row.service || row.agent > Nothing;
+    TABLE.iter().find(|row| row.act == act).is_some_and(is_for_tokens)
+}
+
 /// Returns the objects that an act may concern. `role` is that of the person, or of the maker of the token.
 pub(crate) fn extent(act: Act, role: Role, grant: &Grant) -> Extent {
     let Some(row) = TABLE.iter().find(|row| row.act == act) else { return Nothing };
@@ -216,7 +244,7 @@ pub(crate) fn extent(act: Act, role: Role, grant: &Grant) -> Extent {
     match grant {
         Grant::Person => of_role,
         Grant::Token(kind, scopes) => {
-            let has_scope = scopes.iter().any(|scope| scope.act() == act);
+            let has_scope = scopes.iter().any(|scope| scope.acts().contains(&act));
             let of_kind = match kind {
                 TokenKind::Service if row.service => All,
                 TokenKind::Service => Nothing,
@@ -237,7 +265,8 @@ mod tests {
             assert_eq!(TABLE.iter().filter(|it| it.act == row.act).count(), 1, "{row:?}");
         }
         for scope in Scope::ALL {
-            assert!(TABLE.iter().any(|row| row.act == scope.act() && row.service), "{scope}");
+            let has_row = |act: &Act| TABLE.iter().any(|row| row.act == *act && row.service);
+            assert!(scope.acts().iter().all(has_row), "{scope}");
             assert_eq!(scope.name().parse(), Ok(scope));
         }
     }
@@ -246,7 +275,15 @@ mod tests {
     fn g07_no_token_can_answer_approvals_or_manage_accounts() {
         for kind in TokenKind::ALL {
             let grant = Grant::Token(kind, Scope::ALL.to_vec());
-            for act in [Act::Answer, Act::OwnAccount, Act::ManageAccounts] {
+            for act in [
+                Act::Answer,
+                Act::OwnAccount,
+                Act::ManageAccounts,
+                Act::ManageWebhooks,
+                Act::ReadContents,
+                Act::RedactLedger,
+                Act::SavePolicy,
+            ] {
                 assert_eq!(extent(act, Role::Owner, &grant), Extent::Nothing, "{kind:?} {act:?}");
             }
         }
@@ -263,7 +300,7 @@ mod tests {
                         let extent = extent(row.act, role, &grant);
                         let of_maker = super::extent(row.act, role, &Grant::Person);
                         assert!(extent <= of_maker, "{role:?} {kind:?} {scope} {row:?}");
-                        let is_allowed = row.act == scope.act();
+                        let is_allowed = scope.acts().contains(&row.act);
                         assert!(is_allowed || extent == Extent::Nothing, "{scope} {row:?}");
                     }
                 }

@@ -1,23 +1,37 @@
 //! The state that all requests of the server share.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use belljar_engine::record::checking::LedgerReport;
+use belljar_engine::record::durations::DurationReader;
 use belljar_engine::scope::{Engine, Scoped};
-use belljar_engine::server;
-use belljar_model::caller::Caller;
+use belljar_engine::server::{self, witness};
+use belljar_model::caller::{Caller, TenantId};
 use http::Method;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use super::ServeLimits;
 use super::call::blocking;
+use super::fair::{StartQueue, Turn};
+use super::idempotency::RunningKeys;
 use super::identity::Identity;
+use super::jobs::JobSlot;
+use super::ledgers::LedgerPool;
 use super::metrics::Metrics;
 use super::problem::{Problem, ProblemKind};
-use super::rate::{Buckets, Rate, whole_seconds};
+use super::prover::Prover;
+use super::rate::{Buckets, Rate, RateCell, RateState, Remaining, RequestKind, whole_seconds};
+use super::routes::doctor::Doctor;
 use super::signing::SigningKey;
 use super::store::{Millis, Store, StoreError, TenantKey};
+use super::streams::OpenStreams;
+use super::tenants::Tenants;
 
 /// The maximum number of blocking calls of the engine at once.
 const MAX_BLOCKING: usize = 32;
@@ -26,11 +40,11 @@ const MAX_BLOCKING: usize = 32;
 /// client can request them.
 const READY_TIME: Duration = Duration::from_secs(1);
 
-const READS: Rate = Rate::per_second(50, 200);
-const WRITES: Rate = Rate::per_second(10, 40);
+/// The maximum number of ledgers that are verified at once.
+const MAX_VERIFYING: usize = 2;
+
 /// A tenant may do this many times as much as one of its principals.
 const TENANT: u32 = 4;
-const FAILED_LOGINS: Rate = Rate::per_minute(5);
 
 /// The address that people use for the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +69,26 @@ pub(crate) struct App {
     pub(crate) address: PublicAddress,
     pub(crate) metrics: Metrics,
     pub(crate) blocking: Arc<Semaphore>,
+    /// Requests that continue if their clients disconnect. The server waits for them when it stops.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) running_keys: Arc<RunningKeys>,
+    pub(crate) tenants: Tenants,
+    pub(crate) streams: OpenStreams,
+    /// Cancelled when the server stops.
+    pub(crate) stop: CancellationToken,
+    /// Starts of boxes that wait for their turn.
+    pub(crate) starts: StartQueue,
+    /// The ledger with logins and tenants.
+    pub(crate) system_ledgers: Arc<LedgerPool>,
+    pub(crate) system_verifications: Arc<JobSlot<LedgerReport>>,
+    pub(crate) doctor: Doctor,
+    /// The verifications of ledgers that may run at once.
+    pub(crate) verifying: Arc<Semaphore>,
     /// The time and the result of the last readiness check.
     ready: Mutex<Option<(Instant, bool)>>,
     rates: std::sync::Mutex<Rates>,
+    /// The readers of the durations that the ledgers of tenants record.
+    durations: std::sync::Mutex<HashMap<TenantId, DurationReader>>,
 }
 
 /// The buckets of all principals, tenants and sources.
@@ -77,16 +108,18 @@ impl App {
         store: Store,
         key: SigningKey,
         address: PublicAddress,
+        (limits, prover): (ServeLimits, Option<Prover>),
+        stop: CancellationToken,
     ) -> Self {
         let owner = state.caller().clone();
         let times =
             |rate: Rate| Rate { burst: rate.burst * TENANT, interval: rate.interval / TENANT };
         let rates = Rates {
-            reads: Buckets::new(READS),
-            writes: Buckets::new(WRITES),
-            tenant_reads: Buckets::new(times(READS)),
-            tenant_writes: Buckets::new(times(WRITES)),
-            failed_logins: Buckets::new(FAILED_LOGINS),
+            reads: Buckets::new(limits.reads),
+            writes: Buckets::new(limits.writes),
+            tenant_reads: Buckets::new(times(limits.reads)),
+            tenant_writes: Buckets::new(times(limits.writes)),
+            failed_logins: Buckets::new(limits.failed_logins),
         };
         Self {
             engine,
@@ -97,8 +130,19 @@ impl App {
             address,
             metrics: Metrics::new(),
             blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
+            tasks: TaskTracker::new(),
+            running_keys: Arc::default(),
+            tenants: Tenants::default(),
+            streams: OpenStreams::default(),
+            stop,
+            starts: StartQueue::new(limits.starts),
+            doctor: Doctor::new(prover),
+            system_ledgers: Arc::default(),
+            system_verifications: Arc::default(),
+            verifying: Arc::new(Semaphore::new(MAX_VERIFYING)),
             ready: Mutex::new(None),
             rates: std::sync::Mutex::new(rates),
+            durations: std::sync::Mutex::default(),
         }
     }
 
@@ -107,30 +151,60 @@ impl App {
         self.state.clock().millis()
     }
 
-    /// Counts a request of a sender. A sender with too many requests gets the time to wait.
-    pub(super) fn check_rate(&self, identity: &Identity, method: &Method) -> Result<(), Problem> {
+    /// Counts a request of a sender, and leaves the rest of the limit for the response. A sender with too many
+    /// requests gets the time to wait.
+    pub(super) fn check_rate(
+        &self,
+        identity: &Identity,
+        method: &Method,
+        state: &RateCell,
+    ) -> Result<(), Problem> {
         let now = Instant::now();
         let principal = identity.key(identity.caller.principal.to_string());
         let tenant = identity.tenant().to_string();
-        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let kind = RequestKind::of(method);
         let mut rates = self.rates();
         let Rates { reads, writes, tenant_reads, tenant_writes, .. } = &mut *rates;
-        let (own, all) = if is_read { (reads, tenant_reads) } else { (writes, tenant_writes) };
-        let taken = own.take(principal, now).and_then(|()| all.take(tenant, now));
-        taken.map_err(|wait| {
+        let (own, all) = match kind {
+            RequestKind::Read => (reads, tenant_reads),
+            RequestKind::Write => (writes, tenant_writes),
+        };
+        let taken = own.take(principal, now).and_then(|left| all.take(tenant, now).map(|_| left));
+        let remaining = taken.unwrap_or_else(|wait| Remaining { requests: 0, full_in: wait });
+        state.set(RateState { kind, rate: own.rate(), remaining }).ok(); // a request is counted once
+        taken.map(drop).map_err(|wait| {
             let problem =
                 Problem::new(ProblemKind::TOO_MANY, "too many requests; wait and try again");
             problem.retry_after(whole_seconds(wait))
         })
     }
 
+    /// Waits until the sender may start a box, and measures the time.
+    pub(crate) async fn wait_for_start(&self, who: &Identity) -> Result<Turn, Problem> {
+        let start = Instant::now();
+        let turn = self.starts.wait_for_turn(who).await;
+        self.metrics.queue.observe(start.elapsed().as_secs_f64());
+        turn
+    }
+
     /// Counts a failed login of a source. Returns the time to wait after too many.
     pub(super) fn count_failed_login(&self, source: IpAddr) -> Result<(), Problem> {
         let taken = self.rates().failed_logins.take(source, Instant::now());
-        taken.map_err(|wait| {
+        taken.map(drop).map_err(|wait| {
             let problem = Problem::new(ProblemKind::TOO_MANY, "too many failed logins");
             problem.retry_after(whole_seconds(wait))
         })
+    }
+
+    /// Adds the durations that the ledgers of all tenants recorded since the last call. Blocks.
+    pub(super) fn read_durations(&self) -> Result<(), Problem> {
+        let mut readers = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        for tenant in witness::tenants(&self.state)? {
+            let scope = self.engine.of(&Caller { tenant: tenant.clone(), ..self.owner.clone() })?;
+            let reader = readers.entry(tenant).or_default();
+            reader.read(&scope)?.into_iter().for_each(|it| self.metrics.recorded(it));
+        }
+        Ok(())
     }
 
     fn rates(&self) -> MutexGuard<'_, Rates> {

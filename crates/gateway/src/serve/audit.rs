@@ -3,6 +3,8 @@
 //! Acts on the objects of a tenant are in the ledger of the tenant. Logins and tenants are in the ledger
 //! `system`.
 
+use std::time::Instant;
+
 use belljar_engine::server::{self, AccessChange, AccessDenial};
 use belljar_model::caller::{Caller, Principal, TenantId};
 use http::Method;
@@ -63,7 +65,10 @@ impl Change {
             from: &self.from,
             details: &self.details,
         };
-        Ok(server::record_access_change(&app.engine.of(&caller)?, &change)?)
+        let start = Instant::now();
+        server::record_access_change(&app.engine.of(&caller)?, &change)?;
+        app.metrics.ledger.observe(start.elapsed().as_secs_f64());
+        Ok(())
     }
 }
 

@@ -8,10 +8,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, RawPathParams, Request};
 use axum::response::{IntoResponse as _, Response};
+use belljar_engine::scope::Scoped;
+use belljar_model::caller::Principal;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
+use hyper::upgrade::OnUpgrade;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,11 +22,14 @@ use super::access::{Extent, extent};
 use super::app::App;
 use super::audit::{self, Change};
 use super::body;
-use super::head::Entrance;
+use super::head::{self, Entrance};
 use super::identity::{self, Authenticated, Identity};
 use super::json;
+use super::page::{self, List, PageParameters, PageQuery};
 use super::problem::{Problem, ProblemKind};
+use super::rate::RateCell;
 use super::routes::{Access, Operation};
+use super::tenants::Tenant;
 use crate::http::connections::{Connection, RunningRequest, network};
 
 /// What the server knows about a request before it is routed.
@@ -35,6 +41,15 @@ pub(crate) struct RequestContext {
     /// The length of the body that the head declares.
     pub(crate) length: u64,
     pub(crate) connection: Arc<Connection>,
+    /// The limit that the request counted against.
+    pub(crate) rate: RateCell,
+}
+
+impl RequestContext {
+    /// Returns the source of the request for the ledger.
+    pub(crate) fn source(&self) -> String {
+        self.peer.map_or_else(|| "local-socket".to_owned(), |peer| peer.to_string())
+    }
 }
 
 /// The pattern of the route that handled a request, for the log and the metrics.
@@ -53,9 +68,36 @@ pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     context: RequestContext,
     identity: Option<Identity>,
+    access: Access,
     parts: Parts,
     params: Vec<(String, String)>,
     body: Bytes,
+}
+
+/// The objects that a sender may use.
+#[derive(Debug, Clone)]
+pub(crate) struct Owned {
+    extent: Extent,
+    who: Identity,
+}
+
+impl Owned {
+    /// Returns whether the sender may use an object that this principal made.
+    pub(crate) fn may_use(&self, maker: &Principal) -> bool {
+        match self.extent {
+            Extent::All => true,
+            Extent::Own => self.who.owns(maker),
+            Extent::Nothing => false,
+        }
+    }
+}
+
+impl Owned {
+    /// Returns whether the sender may see an event that this principal caused. Only a sender who may see
+    /// everything sees events of no known principal.
+    pub(crate) fn may_see(&self, maker: Option<&Principal>) -> bool {
+        self.extent == Extent::All || maker.is_some_and(|maker| self.may_use(maker))
+    }
 }
 
 impl Call {
@@ -87,8 +129,10 @@ impl Call {
             None => None,
             Some(identity) => Some(running(&context, identity)?),
         };
+        head::check_type(&parts, context.length, operation.accepts)?;
         let body = body::read(body, context.length, operation.max_body).await?;
-        Ok((Self { app, context, identity, parts, params, body }, running))
+        let access = operation.access;
+        Ok((Self { app, context, identity, access, parts, params, body }, running))
     }
 
     /// Returns the sender. Routes for everyone have none.
@@ -108,14 +152,107 @@ impl Call {
         self.parts.headers.get(name)?.to_str().ok().map(str::to_owned)
     }
 
+    /// Returns the scope of the engine for the tenant and the principal of the sender.
+    pub(crate) fn scope(&self) -> Result<Scoped, Problem> {
+        Ok(self.app.engine.of(&self.who()?.caller)?)
+    }
+
+    /// Returns the objects that the sender may use with this route.
+    pub(crate) fn extent(&self) -> Result<Extent, Problem> {
+        let who = self.who()?;
+        Ok(match self.access {
+            Access::For(act) => extent(act, who.role, &who.grant),
+            Access::Anyone | Access::Authenticated | Access::LocalSocket => Extent::Own,
+        })
+    }
+
+    /// Returns the objects that the sender may use with this route, for a function on another thread.
+    pub(crate) fn owned(&self) -> Result<Owned, Problem> {
+        Ok(Owned { extent: self.extent()?, who: self.who()?.clone() })
+    }
+
+    /// Returns the state of the sender's tenant.
+    pub(crate) fn tenant(&self) -> Result<Arc<Tenant>, Problem> {
+        self.app.tenants.of(&self.app.engine, self.who()?)
+    }
+
+    /// Returns the cursor after the item with this key.
+    pub(crate) fn cursor(&self, list: &str, last: &str) -> Result<String, Problem> {
+        Ok(page::cursor(&self.app.key, self.who()?.tenant(), list, last))
+    }
+
+    /// Parses the body as JSON. A request without a body has the default value.
+    pub(crate) fn optional_json<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.body.is_empty() { Ok(T::default()) } else { self.json() }
+    }
+
+    /// Parses the parameters of the query. Unknown parameters are errors.
+    pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let parsed = axum::extract::Query::<T>::try_from_uri(&self.parts.uri);
+        let invalid = |error: axum::extract::rejection::QueryRejection| {
+            Problem::invalid(format!("invalid query: {}", error.body_text()))
+        };
+        parsed.map(|query| query.0).map_err(invalid)
+    }
+
+    /// Returns the page of a list that the query requests.
+    pub(crate) fn page(&self, list: &str) -> Result<PageQuery, Problem> {
+        self.page_of(list, self.query()?)
+    }
+
+    /// Returns the page of a list. Routes with further parameters pass those of the page.
+    pub(crate) fn page_of(
+        &self,
+        list: &str,
+        parameters: PageParameters,
+    ) -> Result<PageQuery, Problem> {
+        PageQuery::new(&self.app.key, self.who()?.tenant(), list, parameters)
+    }
+
+    /// Returns a page of a list. `last` is the key of the last item if there are more.
+    pub(crate) fn list<T: Serialize>(
+        &self,
+        list: &str,
+        items: Vec<T>,
+        last: Option<&str>,
+    ) -> Result<Response, Problem> {
+        let next = last.map(|last| self.cursor(list, last)).transpose()?;
+        json_response(StatusCode::OK, &List { items, next })
+    }
+
+    /// Returns the path of the request.
+    pub(crate) fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    /// Returns the query of the request as the client sent it.
+    pub(crate) fn raw_query(&self) -> &str {
+        self.parts.uri.query().unwrap_or_default()
+    }
+
+    /// Returns the bytes of the body.
+    pub(crate) const fn raw_body(&self) -> &Bytes {
+        &self.body
+    }
+
     /// Parses the body as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         json::parse(&self.body)
     }
 
+    /// Returns the connection of the request, for a protocol that replaces HTTP on it.
+    pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
+        self.parts.extensions.get::<OnUpgrade>().cloned()
+    }
+
+    /// Returns the place of the connection in the table of connections.
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.context.connection)
+    }
+
     /// Returns the source of the request for the ledger.
     pub(crate) fn from(&self) -> String {
-        source(&self.context)
+        self.context.source()
     }
 
     /// Returns the record of an act of the sender that is about to happen.
@@ -128,10 +265,6 @@ impl Call {
     pub(crate) fn failed_login(&self, problem: impl FnOnce() -> Problem) -> Problem {
         failed_login(&self.app, &self.context, problem)
     }
-}
-
-fn source(context: &RequestContext) -> String {
-    context.peer.map_or_else(|| "local-socket".to_owned(), |peer| peer.to_string())
 }
 
 fn failed_login(app: &App, context: &RequestContext, problem: impl FnOnce() -> Problem) -> Problem {
@@ -174,12 +307,12 @@ async fn check_access(
     context: &RequestContext,
     identity: &Identity,
 ) -> Result<(), Problem> {
-    app.check_rate(identity, &parts.method)?;
+    app.check_rate(identity, &parts.method, &context.rate)?;
     let checked = identity::check_forgery(parts, identity)
         .and_then(|()| check_rights(operation.access, context.entrance, identity));
     let Err(problem) = checked else { return Ok(()) };
     let (shared, identity) = (Arc::clone(app), identity.clone());
-    let (method, route, from) = (parts.method.clone(), operation.path, source(context));
+    let (method, route, from) = (parts.method.clone(), operation.path, context.source());
     let reason = problem.kind.name;
     blocking(app, move || {
         audit::record_denial(&shared, &identity, (&method, route), reason, &from)
@@ -219,6 +352,25 @@ pub(super) fn client_number(identity: &Identity) -> usize {
     usize::try_from(hasher.finish() >> 1).unwrap_or(usize::MAX) | (1 << (usize::BITS - 1))
 }
 
+/// Checks that the sender has seen the current version of an object. `shown` is the header `If-Match`.
+pub(crate) fn check_version(shown: Option<&str>, current: &str) -> Result<(), Problem> {
+    match shown {
+        Some(shown)
+            if shown.strip_prefix('"').and_then(|it| it.strip_suffix('"')) == Some(current) =>
+        {
+            Ok(())
+        }
+        Some(_) => {
+            let detail = "the object has another version; read it again";
+            Err(Problem::new(ProblemKind::STALE, detail))
+        }
+        None => {
+            let detail = "send the version of the object in the header `If-Match`, in quotes";
+            Err(Problem::new(ProblemKind::NO_VERSION, detail))
+        }
+    }
+}
+
 /// Returns a response with a JSON body.
 pub(crate) fn json_response(
     status: StatusCode,
@@ -236,7 +388,7 @@ pub(crate) fn empty_response() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// Calls a blocking function of the engine on another thread.
+/// Calls a blocking function on another thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     app: &App,
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,

@@ -53,7 +53,7 @@ pub(crate) fn check(
     check_path(parts.uri.path())?;
     check_query(parts.uri.query().unwrap_or_default())?;
     check_origin(&parts.headers, host, entrance)?;
-    check_body(parts)
+    check_length(&parts.headers)
 }
 
 /// Refuses requests that another server could separate differently from the next request.
@@ -185,31 +185,48 @@ fn check_origin(headers: &HeaderMap, host: &str, entrance: Entrance) -> Result<(
     Err(Problem::new(ProblemKind::FOREIGN_ORIGIN, detail))
 }
 
-/// Checks the declaration of the body, and returns its length.
-fn check_body(parts: &Parts) -> Result<u64, Problem> {
-    let headers = &parts.headers;
-    let length = match headers.get(CONTENT_LENGTH) {
-        None => 0,
-        Some(length) => length
-            .to_str()
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-            .ok_or_else(|| malformed("the header `Content-Length` is invalid"))?,
-    };
+/// Returns the length of the body that the request declares.
+fn check_length(headers: &HeaderMap) -> Result<u64, Problem> {
+    headers.get(CONTENT_LENGTH).map_or(Ok(0), |length| {
+        let length = length.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+        length.ok_or_else(|| malformed("the header `Content-Length` is invalid"))
+    })
+}
+
+/// The bodies that a route accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepts {
+    Nothing,
+    Json,
+}
+
+impl Accepts {
+    /// Returns the media type of the body.
+    pub(crate) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+/// Checks the type of a body. A page can send other types without a preflight request.
+pub(crate) fn check_type(parts: &Parts, length: u64, accepts: Accepts) -> Result<(), Problem> {
     if length == 0 {
-        return Ok(0);
+        return Ok(());
     }
-    if !matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
-        return Err(malformed(format!("{} requests have no body", parts.method)));
+    if accepts == Accepts::Nothing {
+        return Err(malformed("the route accepts no body"));
     }
-    // A page can send other types without a preflight request.
+    let headers = &parts.headers;
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") || headers.contains_key(CONTENT_ENCODING) {
-        let detail = "send `Content-Type: application/json`, without `Content-Encoding`";
+    let expected = accepts.media_type();
+    if !kind.eq_ignore_ascii_case(expected) || headers.contains_key(CONTENT_ENCODING) {
+        let detail = format!("send `Content-Type: {expected}`, without `Content-Encoding`");
         return Err(Problem::new(ProblemKind::MEDIA_TYPE, detail));
     }
-    Ok(length)
+    Ok(())
 }
 
 fn malformed(detail: impl Into<String>) -> Problem {

@@ -3,7 +3,7 @@
 //!
 //! **Invariant:** only this module creates an [`Identity`], and with it the tenant of a request.
 
-use belljar_model::caller::{Caller, ClientId, Principal, PrincipalKind, TenantId};
+use belljar_model::caller::{Caller, ClientId, Principal, TenantId};
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -28,6 +28,9 @@ const IDLE: Millis = 8 * 60 * 60 * 1000;
 /// The time after which an unused session on the loopback interface ends.
 const LOOPBACK_IDLE: Millis = 30 * 24 * 60 * 60 * 1000;
 
+/// The age of a login up to which the owner may do acts that cannot be undone.
+const RECENT: Millis = 10 * 60 * 1000;
+
 /// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -36,6 +39,9 @@ pub(crate) struct Identity {
     pub(crate) role: Role,
     pub(crate) grant: Grant,
     pub(crate) credential: Credential,
+    /// The principals whose objects belong to the sender: a person owns the objects of their tokens too. An
+    /// agent owns only its own objects.
+    own: Vec<Principal>,
 }
 
 /// The credential of a request.
@@ -46,6 +52,8 @@ pub(crate) enum Credential {
     Session {
         id: String,
         csrf: String,
+        /// The time of the login.
+        created: Millis,
         expires: Millis,
     },
     Token {
@@ -67,7 +75,26 @@ impl Identity {
     /// Returns the identity of the user that runs the server.
     pub(crate) const fn local(caller: Caller) -> Self {
         let (role, grant) = (Role::Owner, Grant::Person);
-        Self { caller, role, grant, credential: Credential::LocalSocket }
+        Self { caller, role, grant, credential: Credential::LocalSocket, own: Vec::new() }
+    }
+
+    /// Refuses a sender whose login is too old for an act of the owner. A token is refused as well.
+    pub(crate) fn check_login_age(&self, now: Millis) -> Result<(), Problem> {
+        let is_recent = match &self.credential {
+            Credential::LocalSocket => true,
+            Credential::Session { created, .. } => now.saturating_sub(*created) < RECENT,
+            Credential::Token { .. } => false,
+        };
+        if is_recent {
+            return Ok(());
+        }
+        let detail = "log in again: this operation needs a login of the last 10 minutes";
+        Err(Problem::new(ProblemKind::LOGIN_AGE, detail))
+    }
+
+    /// Returns whether an object that this principal made belongs to the sender.
+    pub(crate) fn owns(&self, maker: &Principal) -> bool {
+        *maker == self.caller.principal || self.own.contains(maker)
     }
 }
 
@@ -117,7 +144,10 @@ fn shown(headers: &HeaderMap) -> Result<Shown<'_>, Problem> {
         None => None,
         Some(value) => match value.split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim()),
-            _ => return refused("the header `Authorization` must be `Bearer TOKEN`"),
+            _ => {
+                let detail = "the header `Authorization` must be `Bearer TOKEN`";
+                return Err(Problem::new(ProblemKind::UNAUTHENTICATED, detail));
+            }
         },
     };
     let cookies = headers.get(COOKIE).map(|value| value.to_str().unwrap_or_default());
@@ -141,18 +171,19 @@ fn of_token(store: &Store, text: &str, now: Millis) -> Result<Option<Identity>, 
     if !is_valid || row.revoked.is_some() || row.expires <= now {
         return Ok(None);
     }
-    let kind = match row.kind {
-        TokenKind::Service => PrincipalKind::Service,
-        TokenKind::Agent => PrincipalKind::Agent,
+    let Ok(principal) = Principal::new(row.kind.principal(), &row.name) else { return Ok(None) };
+    let maker = TenantKey(row.key.0.clone(), row.maker.clone());
+    let own = match row.kind {
+        TokenKind::Service => store.principals_of(&maker)?,
+        TokenKind::Agent => Vec::new(),
     };
-    let Ok(principal) = Principal::new(kind, &row.name) else { return Ok(None) };
     let mut start = [0; 8];
     start.iter_mut().zip(&row.hash).for_each(|(to, from)| *to = *from);
     let client = Some(ClientId::of_token(api_token_client(start)));
     let caller = Caller { principal, tenant: row.key.0, session: None, client };
     let grant = Grant::Token(row.kind, row.scopes);
     let credential = Credential::Token { id: row.key.1, expires: row.expires };
-    Ok(Some(Identity { caller, role, grant, credential }))
+    Ok(Some(Identity { caller, role, grant, credential, own }))
 }
 
 /// Returns the digest for the id of a client. It does not reveal a part of the stored hash.
@@ -175,11 +206,13 @@ fn of_session(
     if !row.host.eq_ignore_ascii_case(host) {
         return Ok(None);
     }
+    let own = store.principals_of(&row.owner)?;
     let TenantKey(tenant, principal) = row.owner;
     let caller = Caller { principal, tenant, session: None, client: None };
     let csrf = key.sign(Purpose::Csrf, &hash);
-    let credential = Credential::Session { id: row.id, csrf, expires: row.expires };
-    Ok(Some(Identity { caller, role, grant: Grant::Person, credential }))
+    let (created, expires) = (row.created, row.expires);
+    let credential = Credential::Session { id: row.id, csrf, created, expires };
+    Ok(Some(Identity { caller, role, grant: Grant::Person, credential, own }))
 }
 
 /// Refuses a change under a session unless a page of this server sent it.
@@ -200,4 +233,27 @@ pub(crate) fn check_forgery(parts: &Parts, identity: &Identity) -> Result<(), Pr
     let detail =
         "a change needs the headers `Origin` and `X-Belljar-Csrf`; /v1/me returns the value";
     Err(Problem::new(ProblemKind::FORGED, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f17_acts_of_the_owner_need_a_login_of_the_last_10_minutes() {
+        let mut who = Identity::local(Caller::local(1000));
+        who.check_login_age(RECENT * 9).unwrap();
+        who.credential = Credential::Session {
+            id: String::new(),
+            csrf: String::new(),
+            created: RECENT,
+            expires: RECENT * 99,
+        };
+        who.check_login_age(RECENT * 2 - 1).unwrap();
+        let problem = who.check_login_age(RECENT * 2).unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::LOGIN_AGE);
+        let id = TokenId::parse("0123abcd").unwrap();
+        who.credential = Credential::Token { id, expires: RECENT };
+        assert_eq!(who.check_login_age(0).unwrap_err().kind, ProblemKind::LOGIN_AGE);
+    }
 }

@@ -1,6 +1,10 @@
 //! Parses JSON strictly: bounded nesting, no unknown or duplicate fields, no text after the value.
 
-use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
 
@@ -19,6 +23,66 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })?;
     parser.end().map_err(|_| Problem::invalid("the body has text after the JSON value"))?;
     Ok(parsed)
+}
+
+/// Reads an optional integer. A number without a fraction is an integer in JSON Schema, such as `1.0`.
+pub(crate) fn integer<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64> + TryFrom<u64>,
+{
+    Ok(Option::<Integer<T>>::deserialize(deserializer)?.map(|Integer(number)| number))
+}
+
+/// Reads a list of integers. A number without a fraction is an integer in JSON Schema, such as `1.0`.
+pub(crate) fn integers<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64> + TryFrom<u64>,
+{
+    let numbers = Vec::<Integer<T>>::deserialize(deserializer)?;
+    Ok(numbers.into_iter().map(|Integer(number)| number).collect())
+}
+
+/// An integer that a float can stand for.
+struct Integer<T>(T);
+
+impl<'de, T: TryFrom<i64> + TryFrom<u64>> Deserialize<'de> for Integer<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IntegerVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct IntegerVisitor<T>(PhantomData<T>);
+
+impl<T: TryFrom<i64> + TryFrom<u64>> Visitor<'_> for IntegerVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an integer in the permitted range")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        let invalid = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+        T::try_from(number).map_err(invalid)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        let invalid = |_| E::invalid_value(Unexpected::Signed(number), &self);
+        T::try_from(number).map_err(invalid)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        /// The largest number up to which every integer is a float.
+        const MAX: f64 = 9_007_199_254_740_992.0;
+        if number.fract() != 0.0 || number.abs() > MAX {
+            return Err(E::invalid_value(Unexpected::Float(number), &self));
+        }
+        // The text of such a float is the integer, so that no conversion between the types is needed.
+        let exact = format!("{number:.0}").parse::<i64>();
+        let number = exact.map_err(|_| E::invalid_value(Unexpected::Float(number), &self))?;
+        self.visit_i64(number)
+    }
 }
 
 /// Returns the nesting of a JSON text, without parsing it.
@@ -92,6 +156,24 @@ mod tests {
             assert_eq!(problem.kind, ProblemKind::INVALID, "{text}");
             // The parser reports a duplicate field with the path of its object.
             assert!(shown.contains(pointer), "{text}: {shown}");
+        }
+    }
+
+    #[test]
+    fn integer_accepts_floats_without_a_fraction_within_the_range_of_its_type() {
+        #[derive(Deserialize)]
+        struct Body {
+            #[serde(default, deserialize_with = "integer")]
+            size: Option<u32>,
+        }
+        let size = |text: &str| parse::<Body>(text.as_bytes()).map(|body| body.size);
+        assert_eq!(size("{}"), Ok(None));
+        assert_eq!(size(r#"{"size":null}"#), Ok(None));
+        for text in [r#"{"size":7}"#, r#"{"size":7.0}"#, r#"{"size":0.7e1}"#] {
+            assert_eq!(size(text), Ok(Some(7)), "{text}");
+        }
+        for text in [r#"{"size":7.5}"#, r#"{"size":-1}"#, r#"{"size":-1.0}"#, r#"{"size":1e300}"#] {
+            assert_eq!(size(text).unwrap_err().kind, ProblemKind::INVALID, "{text}");
         }
     }
 

@@ -5,6 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use belljar_engine::record::durations::RecordedDuration;
 use http::{Method, StatusCode};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -30,6 +31,14 @@ pub(crate) struct Metrics {
     durations: Family<RouteLabels, Histogram>,
     pub(super) connections: Gauge,
     pub(super) refused_connections: Counter,
+    /// The time from the request for a box to the start of its program.
+    starts: Histogram,
+    /// The time that the start of a box waits for its turn.
+    pub(super) queue: Histogram,
+    /// The time of requests of boxes through their brokers.
+    broker: Histogram,
+    /// The time until a record of the server is on disk.
+    pub(super) ledger: Histogram,
 }
 
 impl Metrics {
@@ -51,12 +60,30 @@ impl Metrics {
             "Connections that were closed because of a limit or a wrong user",
             refused_connections.clone(),
         );
+        let mut add_histogram = |name: &str, help: &str| {
+            let added = histogram();
+            registry.register(name, help, added.clone());
+            added
+        };
+        let starts = add_histogram(
+            "box_start_seconds",
+            "Time from the request for a box to the start of its program",
+        );
+        let queue =
+            add_histogram("start_queue_seconds", "Time that the start of a box waits for its turn");
+        let broker = add_histogram("broker_request_seconds", "Time of requests through the broker");
+        let ledger =
+            add_histogram("ledger_append_seconds", "Time until a record of the server is on disk");
         Self {
             registry: Mutex::new(registry),
             requests,
             durations,
             connections,
             refused_connections,
+            starts,
+            queue,
+            broker,
+            ledger,
         }
     }
 
@@ -79,6 +106,15 @@ impl Metrics {
         self.durations.get_or_create(&[("route", route)]).observe(time.as_secs_f64());
     }
 
+    /// Counts a duration that the ledger of a tenant recorded.
+    pub(super) fn recorded(&self, duration: RecordedDuration) {
+        let seconds = |micros: u64| Duration::from_micros(micros).as_secs_f64();
+        match duration {
+            RecordedDuration::Start(micros) => self.starts.observe(seconds(micros)),
+            RecordedDuration::Request(micros) => self.broker.observe(seconds(micros)),
+        }
+    }
+
     /// Returns all metrics as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -99,12 +135,18 @@ mod tests {
         metrics.handled("/healthz", &Method::GET, StatusCode::OK, time);
         metrics.handled("/healthz", &Method::GET, StatusCode::OK, time);
         metrics.handled("none", &"BREW".parse().unwrap(), StatusCode::NOT_FOUND, time);
+        metrics.recorded(RecordedDuration::Start(20_000));
+        metrics.recorded(RecordedDuration::Request(90_000));
         let text = metrics.text();
         for line in [
             "belljar_http_requests_total{route=\"/healthz\",method=\"GET\",status=\"200\"} 2",
             "belljar_http_requests_total{route=\"none\",method=\"other\",status=\"404\"} 1",
             "belljar_http_request_duration_seconds_bucket{le=\"0.005\",route=\"/healthz\"} 2",
             "belljar_http_connections 0",
+            "belljar_box_start_seconds_bucket{le=\"0.025\"} 1",
+            "belljar_broker_request_seconds_count 1",
+            "belljar_start_queue_seconds_count 0",
+            "belljar_ledger_append_seconds_count 0",
             "# EOF",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}:\n{text}");

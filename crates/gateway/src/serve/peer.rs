@@ -1,9 +1,11 @@
 //! Finds the user of a process that connected over the loopback interface.
 //!
-//! Every process of the machine can connect there, also those of other users. The kernel lists the sockets
-//! with their users in `/proc/net/tcp`.
+//! Every process of the machine can connect there, also those of other users. The kernel finds the socket of
+//! a connection with its user. A kernel without this query lists all sockets in `/proc/net/tcp`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use belljar_engine::server::client_user;
 
 /// Returns whether the client of a loopback connection runs as the user of the server. Connections of other
 /// machines have no user and are not checked.
@@ -11,15 +13,19 @@ pub(super) async fn is_own_user(peer: SocketAddr, local: SocketAddr) -> bool {
     if !peer.ip().to_canonical().is_loopback() {
         return true;
     }
-    let look_up = move || {
-        let own = rustix::process::geteuid().as_raw();
-        ["/proc/net/tcp", "/proc/net/tcp6"]
-            .iter()
-            .filter_map(|file| std::fs::read_to_string(file).ok())
-            .find_map(|table| user_of(&table, peer, local))
-            == Some(own)
+    let user = match client_user(peer, local) {
+        Ok(user) => user,
+        Err(_) => {
+            tokio::task::spawn_blocking(move || listed_user(peer, local)).await.unwrap_or(None)
+        }
     };
-    tokio::task::spawn_blocking(look_up).await.unwrap_or(false)
+    user == Some(rustix::process::geteuid().as_raw())
+}
+
+/// Reads the user from the tables of all sockets, whose length is the number of sockets.
+fn listed_user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    tables.into_iter().flatten().find_map(|table| user_of(&table, peer, local))
 }
 
 /// Finds the socket of the client in a table of the kernel, and returns its user.
@@ -88,6 +94,8 @@ mod tests {
             let client = tokio::net::TcpStream::connect(local).await.unwrap();
             let (_stream, peer) = listener.accept().await.unwrap();
             assert!(is_own_user(peer, local).await, "{address}");
+            let own = Some(rustix::process::geteuid().as_raw());
+            assert_eq!(listed_user(peer, local), own, "a kernel without the query");
             drop(client);
         }
         let other = "192.0.2.1:1".parse().unwrap();

@@ -37,11 +37,16 @@ kinds! {
     FOREIGN_ORIGIN "foreign-origin" FORBIDDEN "Pages of other origins cannot use this server"
     FORBIDDEN "forbidden" FORBIDDEN "The request is not permitted"
     FORGED "forged-request" FORBIDDEN "A page of this server must send the request"
+    LOGIN_AGE "login-too-old" FORBIDDEN "The operation needs a recent login"
     NOT_FOUND "not-found" NOT_FOUND "The object does not exist"
     METHOD "method-not-allowed" METHOD_NOT_ALLOWED "The path does not have this method"
     EXISTS "exists" CONFLICT "The object already exists"
     WRONG_STATE "wrong-state" CONFLICT "The state of the object does not allow the operation"
     BUSY "busy" CONFLICT "Another operation uses the object"
+    KEY_REUSED "key-reused" CONFLICT "The idempotency key belongs to another request"
+    NEEDS_ATTENTION "needs-attention" CONFLICT "The result of an earlier request is unknown"
+    SHOWN_ONCE "shown-once" CONFLICT "The response was shown once and is not kept"
+    HOLDS_WORK "holds-work" CONFLICT "The box has unapplied work"
     CONFLICT "conflict" CONFLICT "The object has changed"
     VERSION "version" CONFLICT "The object belongs to another version of Belljar"
     GONE "gone" GONE "The object is no longer valid"
@@ -52,9 +57,11 @@ kinds! {
     HEAD "head-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"
     URI_TOO_LONG "uri-too-long" URI_TOO_LONG "The query is too long"
     MEDIA_TYPE "media-type" UNSUPPORTED_MEDIA_TYPE "The body must be JSON"
+    UPGRADE "upgrade-required" UPGRADE_REQUIRED "The route is a WebSocket"
     MISDIRECTED "misdirected" MISDIRECTED_REQUEST "This server does not have this name"
     TIMEOUT "timeout" REQUEST_TIMEOUT "The body did not arrive in time"
     TOO_MANY "too-many-requests" TOO_MANY_REQUESTS "Too many requests"
+    LIMIT "limit-reached" TOO_MANY_REQUESTS "A limit of the sender or of the tenant is reached"
     UNAUTHENTICATED "unauthenticated" UNAUTHORIZED "The request needs a valid credential"
     DAMAGED "damaged" INTERNAL_SERVER_ERROR "A record cannot be read"
     INTERNAL "internal" INTERNAL_SERVER_ERROR "The server could not complete the operation"
@@ -79,6 +86,7 @@ impl ProblemKind {
             ErrorKind::AlreadyExists => Self::EXISTS,
             ErrorKind::WrongState => Self::WRONG_STATE,
             ErrorKind::Refused => Self::FORBIDDEN,
+            ErrorKind::LimitReached => Self::LIMIT,
             ErrorKind::Busy => Self::BUSY,
             ErrorKind::Conflict => Self::CONFLICT,
             ErrorKind::Damaged => Self::DAMAGED,
@@ -104,8 +112,9 @@ pub(crate) struct Problem {
 }
 
 /// The JSON form of a problem.
-#[derive(Serialize)]
-struct ProblemBody<'a> {
+#[derive(Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(super) struct ProblemBody<'a> {
     r#type: String,
     title: &'a str,
     status: u16,
@@ -128,6 +137,15 @@ impl Problem {
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self::new(ProblemKind::INVALID, detail)
+    }
+
+    /// Returns the description of the problem for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(ProblemKind::INTERNAL, detail)
     }
 
     #[must_use]
@@ -191,6 +209,7 @@ impl From<EngineError> for Problem {
         let problem = Self::new(ProblemKind::of(error.kind()), format!("{error:#}"));
         match error.kind() {
             ErrorKind::Busy | ErrorKind::Unrecorded => problem.retry_after(5),
+            ErrorKind::LimitReached => problem.retry_after(60),
             ErrorKind::Invalid
             | ErrorKind::NotFound
             | ErrorKind::AlreadyExists
@@ -205,6 +224,14 @@ impl From<EngineError> for Problem {
             | ErrorKind::ProgramNotFound => problem,
         }
     }
+}
+
+/// Returns the problem of an operation whose values have a valid form. What the engine calls invalid then
+/// depends on the state: an unknown template, for example.
+pub(crate) fn of_state(error: EngineError) -> Problem {
+    let is_invalid = error.kind() == ErrorKind::Invalid;
+    let problem = Problem::from(error);
+    if is_invalid { Problem { kind: ProblemKind::WRONG_STATE, ..problem } } else { problem }
 }
 
 #[cfg(test)]
@@ -230,6 +257,7 @@ mod tests {
             (ErrorKind::AlreadyExists, 409),
             (ErrorKind::WrongState, 409),
             (ErrorKind::Refused, 403),
+            (ErrorKind::LimitReached, 429),
             (ErrorKind::Busy, 409),
             (ErrorKind::Conflict, 409),
             (ErrorKind::Damaged, 500),

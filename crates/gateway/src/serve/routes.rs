@@ -1,8 +1,14 @@
 //! The routes of the API. Each route is declared once, with its method, its path, its access and its handler.
 
 mod account;
+pub(super) mod boxes;
+mod description;
+pub(super) mod doctor;
+mod events;
 mod health;
+mod ledger;
 pub(super) mod login;
+mod operation;
 
 use std::sync::Arc;
 
@@ -10,53 +16,14 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use http::Method;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::access::Act;
 use super::app::App;
 use super::call::{Call, MatchedRoute};
+use super::idempotency;
 use super::problem::{Problem, ProblemKind};
-
-/// The maximum length of a body, unless the route has another limit.
-const MAX_BODY: usize = 1024 * 1024;
-
-/// The clients that may use a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Every client that can connect.
-    Anyone,
-    /// Clients on the local socket, which are processes of the user that runs the server.
-    LocalSocket,
-    /// Every client with a valid credential.
-    Authenticated,
-    /// Clients whose role and scopes allow this act.
-    For(Act),
-}
-
-/// The declaration of a route.
-#[derive(Debug, Clone)]
-pub(crate) struct Operation {
-    pub(super) method: Method,
-    pub(super) path: &'static str,
-    pub(super) access: Access,
-    /// The maximum length of the body in bytes.
-    pub(super) max_body: usize,
-}
-
-impl Operation {
-    const fn get(path: &'static str, access: Access) -> Self {
-        Self { method: Method::GET, path, access, max_body: 0 }
-    }
-
-    const fn post(path: &'static str, access: Access) -> Self {
-        Self { method: Method::POST, path, access, max_body: MAX_BODY }
-    }
-
-    const fn delete(path: &'static str, access: Access) -> Self {
-        Self { method: Method::DELETE, path, access, max_body: 0 }
-    }
-}
+pub(super) use account::time;
+pub(crate) use operation::{Access, Content, Operation, Replay};
 
 /// Returns the router of the server.
 pub(super) fn router(app: Arc<App>) -> Router {
@@ -65,7 +32,18 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// Returns all routes of the server.
 fn all() -> Routes {
-    login::add(account::add(health::add(Routes::default())))
+    [
+        health::add,
+        account::add,
+        login::add,
+        boxes::add,
+        events::add,
+        ledger::add,
+        doctor::add,
+        description::add,
+    ]
+    .into_iter()
+    .fold(Routes::default(), |routes, add| add(routes))
 }
 
 /// Answers with a problem where axum has other responses: unknown paths, wrong methods and panics.
@@ -102,7 +80,9 @@ impl Routes {
         self.operations.push(Arc::clone(&operation));
         let handle = move |State(app): State<Arc<App>>, request: Request| async move {
             let (answered, running) = match Call::new(app, &operation, request).await {
-                Ok((call, running)) => (handler(call).await, running),
+                Ok((call, running)) => {
+                    (idempotency::once(call, &operation, handler).await, running)
+                }
                 Err(problem) => (Err(problem), None),
             };
             let mut response = answered.into_response();
@@ -133,12 +113,19 @@ mod tests {
 
     #[test]
     fn only_listed_routes_are_open_to_everyone_or_only_to_the_local_socket() {
-        let open =
-            ["GET /healthz", "GET /readyz", "GET /login", "GET /login.js", "POST /auth/link"];
+        let open = [
+            "GET /healthz",
+            "GET /readyz",
+            "GET /login",
+            "GET /login.js",
+            "POST /auth/link",
+            "GET /openapi.json",
+        ];
         assert_eq!(with_access(|access| access == Access::Anyone), open);
         let local = ["POST /local/login-links", "POST /local/tenants"];
         assert_eq!(with_access(|access| access == Access::LocalSocket), local);
-        assert_eq!(with_access(|access| access == Access::Authenticated), ["GET /v1/me"]);
+        let all = ["GET /v1/me", "GET /v1/events"];
+        assert_eq!(with_access(|access| access == Access::Authenticated), all);
         assert!(with_access(|access| matches!(access, Access::For(_))).len() >= 7);
     }
 

@@ -14,12 +14,14 @@ pub(crate) struct SigningKey(hmac::Key);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Csrf,
+    Cursor,
 }
 
 impl Purpose {
     const fn name(self) -> &'static str {
         match self {
             Self::Csrf => "csrf",
+            Self::Cursor => "cursor",
         }
     }
 }

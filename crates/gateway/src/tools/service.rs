@@ -109,7 +109,7 @@ impl Drop for CallRoom<'_> {
 }
 
 impl Service for McpService {
-    fn about(&self) -> About {
+    fn about(&self, _: &Caller) -> About {
         About {
             name: "belljar".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

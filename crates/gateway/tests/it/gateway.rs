@@ -1,19 +1,26 @@
 //! A running server of `belljar serve` with a state directory of its own, and raw requests to it.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use belljar_engine::box_store::NamedBox;
+use belljar_engine::boxes;
 use belljar_engine::clock::Clock;
-use belljar_engine::host::HostEnv;
+use belljar_engine::host::{HostEnv, RoleProgram};
 use belljar_engine::notice::Silent;
+use belljar_engine::record::{json as record_json, reading};
 use belljar_engine::scope::{Engine, EngineConfig, Scoped};
 use belljar_engine::server::ServerLock;
 use belljar_gateway::{ReadyServer, ServeControl, ServeLimits, ServeOptions, Token, Tokens};
+use belljar_ledger::{LedgerPaths, Query, Reader};
 use belljar_model::Caller;
+use belljar_testkit::Lab;
 use serde_json::{Value, json};
+use sha2::Digest as _;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::client::TestResponse;
@@ -22,22 +29,49 @@ use crate::server::{DemoService, Events};
 /// A running server. Dropping it stops the server without waiting.
 pub(crate) struct TestGateway {
     pub(crate) addr: SocketAddr,
-    pub(crate) home: tempfile::TempDir,
+    /// The directories of the test. The state directory of the server is `lab.state()`.
+    pub(crate) lab: Lab,
+    pub(crate) engine: Engine,
     pub(crate) token: Token,
     pub(crate) events: Events,
     pub(crate) control: ServeControl,
     task: Option<JoinHandle<()>>,
+    /// The runtime of a server that a test kills.
+    runtime: Option<Runtime>,
+    /// Whether another server took over the directories and the boxes.
+    is_replaced: bool,
     _lock: ServerLock,
 }
 
-/// Opens the engine on a directory of a test, and the scope of the user 1000.
-pub(crate) fn open(home: &Path) -> (Engine, Scoped) {
-    let host = HostEnv::new(belljar_testkit::environment(), "/proc/self/exe".into());
-    let config = EngineConfig { home: home.to_owned(), config_file: None, host };
+/// Returns a program of the workspace that was built with the tests.
+#[track_caller]
+fn program(name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let path = target.join("debug").join(name);
+    assert!(path.is_file(), "no {}: build it with `cargo build --workspace`", path.display());
+    path
+}
+
+/// Opens the engine on the directories of a test, and the scope of the user 1000.
+pub(crate) fn open(lab: &Lab) -> (Engine, Scoped) {
+    let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let variables = [("PATH".into(), path.into()), ("HOME".into(), lab.home().into())];
+    let roles = program("belljar-roles");
+    let host =
+        HostEnv { roles: RoleProgram::Path(roles.clone()), ..HostEnv::new(variables, roles) };
+    let config_file = Some(lab.home().join(".config/belljar/belljar.toml"));
+    let config = EngineConfig { home: lab.state(), config_file, host };
     let clock = Clock::new(belljar_testkit::wall_clock);
     let engine = Engine::open(config, clock, Arc::new(Silent)).unwrap();
     let state = engine.of(&Caller::local(1000)).unwrap();
     (engine, state)
+}
+
+/// Creates the directories of a test.
+pub(crate) fn lab() -> Lab {
+    let lab = Lab::new(program("belljar"));
+    lab.configure("");
+    lab
 }
 
 impl TestGateway {
@@ -46,10 +80,51 @@ impl TestGateway {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let (engine, state) = open(home.path());
-        let lock = ServerLock::acquire(&state).unwrap();
+        Self::on(lab(), change).await
+    }
+
+    /// Starts a server with this text as the operator's `belljar.toml`.
+    pub(crate) async fn configured(text: &str) -> Self {
+        let lab = lab();
+        lab.configure(text);
+        Self::on(lab, |_| ()).await
+    }
+
+    /// Starts a server on the directories of a test.
+    pub(crate) async fn on(lab: Lab, change: impl FnOnce(&mut ServeOptions)) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::listening(lab, listener, None, change)
+    }
+
+    /// Starts a server that [`Self::killed`] can kill.
+    pub(crate) async fn mortal() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::listening(lab(), listener, Some(runtime()), |_| ())
+    }
+
+    /// Ends the server in the middle of what it does, as the kernel does when it kills a process, and starts
+    /// a new one with the same address and directories. Boxes continue.
+    pub(crate) async fn killed(mut self) -> Self {
+        self.runtime.take().unwrap().shutdown_background();
+        self.is_replaced = true;
+        let (addr, lab) = (self.addr, std::mem::replace(&mut self.lab, lab()));
+        drop(self);
+        let mut listener = None;
+        belljar_testkit::eventually("the port is free", || {
+            listener = std::net::TcpListener::bind(addr).ok();
+            listener.is_some()
+        });
+        Self::listening(lab, listener.unwrap(), Some(runtime()), |_| ())
+    }
+
+    fn listening(
+        lab: Lab,
+        listener: std::net::TcpListener,
+        runtime: Option<Runtime>,
+        change: impl FnOnce(&mut ServeOptions),
+    ) -> Self {
+        let (engine, state) = open(&lab);
+        let lock = ServerLock::acquire(&state).unwrap();
         let (addr, token) = (listener.local_addr().unwrap(), Token::generate().unwrap());
         let mut options = ServeOptions {
             listeners: vec![listener],
@@ -58,14 +133,22 @@ impl TestGateway {
             hosts: Vec::new(),
             mcp_tokens: Tokens::new([&token]),
             limits: ServeLimits::default(),
+            prover: None,
         };
         change(&mut options);
+        // The sockets belong to the runtime that serves them.
+        let entered = runtime.as_ref().map(Runtime::enter);
         let (demo, events) = DemoService::new();
         let control = ServeControl::default();
-        let server = ReadyServer::new(engine, state, &demo, options, &control).unwrap();
-        let task = tokio::spawn(server.run(control.clone()));
-        let task = Some(task);
-        Self { addr, home, token, events, control, task, _lock: lock }
+        let server = ReadyServer::new(engine.clone(), state, &demo, options, &control).unwrap();
+        let serving = server.run(control.clone());
+        let task = Some(match &runtime {
+            Some(runtime) => runtime.spawn(serving),
+            None => tokio::spawn(serving),
+        });
+        drop(entered);
+        let is_replaced = false;
+        Self { addr, lab, engine, token, events, control, task, runtime, is_replaced, _lock: lock }
     }
 
     /// Waits until the server has ended after `control.stop` was cancelled.
@@ -106,7 +189,7 @@ impl TestGateway {
 
     /// Sends a request to the local socket and returns the response.
     pub(crate) async fn local(&self, lines: &[&str]) -> TestResponse {
-        let path = self.home.path().join("server/socket");
+        let path = self.lab.state().join("server/socket");
         let mut stream = UnixStream::connect(path).await.unwrap();
         let head = lines.join("\r\n");
         let request = format!("{head}\r\nConnection: close\r\n\r\n");
@@ -135,7 +218,7 @@ impl TestGateway {
     /// Sends a JSON body to the local socket.
     pub(crate) async fn local_post(&self, path: &str, body: &Value) -> TestResponse {
         let body = body.to_string();
-        let mut stream = UnixStream::connect(self.home.path().join("server/socket")).await.unwrap();
+        let mut stream = UnixStream::connect(self.lab.state().join("server/socket")).await.unwrap();
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -158,6 +241,34 @@ impl TestGateway {
         let link: Value = serde_json::from_str(&link.body).unwrap();
         let (url, code) = link["url"].as_str().unwrap().split_once("/login#").unwrap();
         let host = url.strip_prefix("http://").unwrap().to_owned();
+        self.use_code(host, code).await
+    }
+
+    /// Logs a principal with a role in. The principal is added to the tenant.
+    pub(crate) async fn login_as(&self, tenant: &str, principal: &str, role: &str) -> Login {
+        let database = rusqlite::Connection::open(self.lab.state().join("gateway.db")).unwrap();
+        database.busy_timeout(belljar_testkit::DEADLINE).unwrap();
+        let name: String =
+            database.query_row("SELECT name FROM installation", [], |row| row.get(0)).unwrap();
+        let (host, code) =
+            (format!("{name}:{}", self.addr.port()), format!("{tenant} {principal}"));
+        database
+            .execute(
+                "INSERT INTO principal (tenant, id, role, created) VALUES (?1, ?2, ?3, 1)",
+                [tenant, principal, role],
+            )
+            .unwrap();
+        let hash = sha2::Sha256::digest(code.as_bytes());
+        database
+            .execute(
+                "INSERT INTO link (hash, tenant, principal, host, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
+                rusqlite::params![hash.as_slice(), tenant, principal, host, i64::MAX],
+            )
+            .unwrap();
+        self.use_code(host, &code).await
+    }
+
+    async fn use_code(&self, host: String, code: &str) -> Login {
         let used = self.post_to(&host, "/auth/link", &json!({ "code": code }), &[]).await;
         let cookie = used.header("set-cookie").unwrap_or_else(|| panic!("{used:?}"));
         let cookie = cookie.split(';').next().unwrap().to_owned();
@@ -165,6 +276,26 @@ impl TestGateway {
         login.csrf = login.get(self, "/v1/me").await["csrf"].as_str().unwrap().to_owned();
         login
     }
+}
+
+/// Returns the fields of all events of a kind in the ledger of a tenant.
+pub(crate) fn recorded(server: &TestGateway, tenant: &str, kind: &str) -> Vec<Value> {
+    let home = match tenant {
+        "local" => server.lab.state(),
+        tenant => server.lab.state().join("tenants").join(tenant),
+    };
+    let reader = Reader::open(&LedgerPaths::under(&home)).unwrap();
+    let rows = reader.events(&Query::default()).unwrap();
+    let events = rows.iter().map(|row| {
+        let entry = reading::read(&reader, row).unwrap();
+        record_json::event(row.index, &row.leaf, &entry)
+    });
+    events.filter(|event| event["kind"] == kind).map(|event| event["fields"].clone()).collect()
+}
+
+/// Returns a runtime for a server that a test kills.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 /// A session of a person.
@@ -177,15 +308,25 @@ pub(crate) struct Login {
 impl Login {
     /// Sends a GET request and returns its JSON body.
     pub(crate) async fn get(&self, server: &TestGateway, path: &str) -> Value {
-        let start = format!("GET {path} HTTP/1.1");
-        let (host, cookie) = (format!("Host: {}", self.host), format!("Cookie: {}", self.cookie));
-        let response = server.lines(&[&start, &host, &cookie]).await;
+        let response = self.request(server, "GET", path).await;
         assert_eq!(response.status, 200, "{response:?}");
         serde_json::from_str(&response.body).unwrap()
     }
 
+    /// Sends a request without a body and returns the response.
+    pub(crate) async fn request(
+        &self,
+        server: &TestGateway,
+        method: &str,
+        path: &str,
+    ) -> TestResponse {
+        let start = format!("{method} {path} HTTP/1.1");
+        let (host, cookie) = (format!("Host: {}", self.host), format!("Cookie: {}", self.cookie));
+        server.lines(&[&start, &host, &cookie]).await
+    }
+
     /// The headers of a change by a page of the server.
-    fn headers(&self) -> [String; 3] {
+    pub(crate) fn headers(&self) -> [String; 3] {
         [
             format!("Cookie: {}", self.cookie),
             format!("Origin: http://{}", self.host),
@@ -229,6 +370,29 @@ impl Login {
 impl Drop for TestGateway {
     fn drop(&mut self) {
         self.control.stop.cancel();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        if self.is_replaced {
+            return;
+        }
+        // Boxes live on in their supervisors.
+        let tenants = std::fs::read_dir(self.lab.state().join("tenants"));
+        let names = tenants.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let names = names.filter_map(|name| name.into_string().ok());
+        for tenant in names.chain(["local".to_owned()]).filter_map(|name| name.parse().ok()) {
+            let scope = self.engine.of(&Caller { tenant, ..Caller::local(1000) });
+            let Ok(scope) = scope else { continue };
+            let entries = std::fs::read_dir(belljar_engine::box_store::boxes_dir(&scope));
+            for entry in entries.into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().parse();
+                let Some(found) = name.ok().and_then(|name| NamedBox::find(&scope, &name).ok())
+                else {
+                    continue;
+                };
+                drop(boxes::stop(&scope, &found, true)); // most boxes do not run
+            }
+        }
     }
 }
 

@@ -102,8 +102,8 @@ async fn f04_change_under_a_session_needs_origin_and_csrf_value_and_a_denial_is_
 /// Returns the descriptions of the events of a kind in the ledger of a tenant.
 fn events(server: &TestGateway, tenant: &str, kind: &str) -> Vec<String> {
     let home = match tenant {
-        "local" => server.home.path().to_owned(),
-        tenant => server.home.path().join("tenants").join(tenant),
+        "local" => server.lab.state(),
+        tenant => server.lab.state().join("tenants").join(tenant),
     };
     let reader = Reader::open(&LedgerPaths::under(&home)).unwrap();
     let rows = reader.events(&Query::default()).unwrap();
@@ -272,7 +272,7 @@ async fn f17_no_credential_is_stored_in_the_database_of_the_server() {
     let secret = login.cookie.split_once('=').unwrap().1.to_owned();
     let mut stored = Vec::new();
     for file in ["gateway.db", "gateway.db-wal"] {
-        stored.extend(std::fs::read(server.home.path().join(file)).unwrap_or_default());
+        stored.extend(std::fs::read(server.lab.state().join(file)).unwrap_or_default());
     }
     let contains = |text: &str| stored.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(contains("belljar-") && contains(&token[4..12]), "control");

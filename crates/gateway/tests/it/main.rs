@@ -5,13 +5,29 @@
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod boxes;
+#[cfg(test)]
 mod client;
+#[cfg(test)]
+mod doctor;
+#[cfg(test)]
+mod events;
 #[cfg(test)]
 mod gateway;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod idempotency;
+#[cfg(test)]
 mod identity;
+#[cfg(test)]
+mod ledger;
+#[cfg(test)]
+mod pauses;
+#[cfg(test)]
+mod rights;
+#[cfg(test)]
+mod schemathesis;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
@@ -20,3 +36,5 @@ mod serve_attacks;
 mod server;
 #[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod verifier;

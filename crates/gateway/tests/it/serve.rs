@@ -3,15 +3,18 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use belljar_gateway::{ReadyServer, ServeControl, ServeError, ServeLimits, ServeOptions, TlsFiles};
+use belljar_gateway::{
+    Rate, ReadyServer, ServeControl, ServeError, ServeLimits, ServeOptions, TlsFiles,
+};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::client::{TestResponse, call, initialize, until};
-use crate::gateway::{TestGateway, open, problem};
+use crate::gateway::{TestGateway, lab, open, problem};
 use crate::server::DemoService;
 
 #[tokio::test]
@@ -42,7 +45,7 @@ async fn healthz_and_readyz_answer_with_security_headers() {
 #[tokio::test]
 async fn readyz_answers_503_while_the_ledger_cannot_be_opened() {
     let server = TestGateway::start().await;
-    std::fs::write(server.home.path().join("ledger"), "a file instead of a directory").unwrap();
+    std::fs::write(server.lab.state().join("ledger"), "a file instead of a directory").unwrap();
     let response = server.get("/readyz").await;
     let problem = problem(&response, 503, "unavailable");
     assert_eq!(problem["retry_after"], 5);
@@ -87,10 +90,13 @@ async fn f07_local_socket_refuses_other_users_and_other_hosts() {
         return belljar_testkit::skip("only root can connect as another user");
     }
     // Without the modes of directory and socket, only the check of the server remains.
-    let socket = server.home.path().join("server/socket");
-    for (path, mode) in
-        [(server.home.path(), 0o755), (&server.home.path().join("server"), 0o755), (&socket, 0o666)]
-    {
+    let socket = server.lab.state().join("server/socket");
+    for (path, mode) in [
+        (server.lab.dir(), 0o755),
+        (&server.lab.state(), 0o755),
+        (&server.lab.state().join("server"), 0o755),
+        (&socket, 0o666),
+    ] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
     let connect = move || -> io::Result<String> {
@@ -224,10 +230,51 @@ async fn certificate_is_replaced_on_reload_and_a_broken_one_is_ignored() {
     }
 }
 
+#[tokio::test]
+async fn changed_certificate_is_read_without_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = certificate(dir.path());
+    let files = first.files.clone();
+    let server = TestGateway::with(|options| {
+        options.tls = Some(files);
+        options.hosts = vec!["belljar.example".to_owned()];
+        options.limits.certificate_check = Duration::from_millis(1);
+    })
+    .await;
+    assert_eq!(over_tls(&server, &first.certificate).await.unwrap().status, 200, "control");
+    let second = certificate(dir.path());
+    while over_tls(&server, &second.certificate).await.is_err() {}
+    over_tls(&server, &first.certificate).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn f14_requests_of_one_principal_are_limited_and_headers_show_what_is_left() {
+    let server = TestGateway::with(|options| {
+        options.limits.reads = Rate { burst: 2, interval: Duration::from_secs(3600) };
+    })
+    .await;
+    let other = server.login("local").await; // its first request reads /v1/me
+    let token = other.token(&server, &["boxes:read"]).await;
+    for left in [1, 0] {
+        let response = server.with_token(&token, "/v1/boxes").await;
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(response.header("ratelimit-policy"), Some("\"reads\";q=2;w=7200"));
+        let state = response.header("ratelimit").unwrap();
+        assert!(state.starts_with(&format!("\"reads\";r={left};t=")), "{state}");
+    }
+    let refused = server.with_token(&token, "/v1/boxes").await;
+    let problem = problem(&refused, 429, "too-many-requests");
+    let wait = problem["retry_after"].as_u64().unwrap();
+    assert!((3590..=3600).contains(&wait), "{wait}");
+    assert_eq!(refused.header("retry-after"), Some(wait.to_string().as_str()));
+    assert!(refused.header("ratelimit").unwrap().starts_with("\"reads\";r=0;t="), "{refused:?}");
+    assert_eq!(other.get(&server, "/v1/boxes").await["next"], serde_json::Value::Null, "control");
+}
+
 /// Tries to create a server with a changed configuration.
 fn refused(change: impl FnOnce(&mut ServeOptions)) -> ServeError {
-    let home = tempfile::tempdir().unwrap();
-    let (engine, state) = open(home.path());
+    let lab = lab();
+    let (engine, state) = open(&lab);
     let lock = belljar_engine::server::ServerLock::acquire(&state).unwrap();
     let mut options = ServeOptions {
         listeners: vec![std::net::TcpListener::bind("127.0.0.1:0").unwrap()],
@@ -236,6 +283,7 @@ fn refused(change: impl FnOnce(&mut ServeOptions)) -> ServeError {
         hosts: Vec::new(),
         mcp_tokens: belljar_gateway::Tokens::new([&belljar_gateway::Token::generate().unwrap()]),
         limits: ServeLimits::default(),
+        prover: None,
     };
     change(&mut options);
     let (demo, _events) = DemoService::new();
@@ -252,7 +300,27 @@ async fn f17_server_refuses_an_address_of_other_machines_without_tls_and_bad_cer
     let missing = TlsFiles { certificate: dir.path().join("missing.pem"), ..made.clone() };
     let error = refused(|options| options.tls = Some(missing));
     assert!(error.to_string().contains("missing.pem"), "{error}");
+    let error = refused(|options| {
+        options.tls = Some(made.clone());
+        options.hosts = vec!["other.example".to_owned()];
+    });
+    assert!(matches!(error, ServeError::WrongCertificate { .. }), "{error}");
     std::fs::write(&made.certificate, "no certificate").unwrap();
     let error = refused(|options| options.tls = Some(made));
     assert!(error.to_string().contains("cert.pem"), "{error}");
+    let error = refused(|options| options.tls = Some(expired(dir.path())));
+    assert!(matches!(error, ServeError::Validity { .. }), "{error}");
+    assert!(error.to_string().contains("is not valid now"), "{error}");
+}
+
+/// Writes a certificate that expired a year ago.
+fn expired(dir: &std::path::Path) -> TlsFiles {
+    let mut parameters = rcgen::CertificateParams::new(vec!["belljar.example".to_owned()]).unwrap();
+    parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(2025, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let files = TlsFiles { certificate: dir.join("old.pem"), key: dir.join("old-key.pem") };
+    std::fs::write(&files.certificate, parameters.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    files
 }

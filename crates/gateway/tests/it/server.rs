@@ -56,7 +56,7 @@ fn tool(name: &str, input: Value, output: Option<Value>) -> ToolSpec {
 }
 
 impl Service for DemoService {
-    fn about(&self) -> About {
+    fn about(&self, _: &Caller) -> About {
         let name = "demo".to_owned();
         About { name, version: "1.2.3".to_owned(), instructions: "Call echo.".to_owned() }
     }

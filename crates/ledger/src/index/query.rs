@@ -76,10 +76,16 @@ impl Index {
         self.row("look up an event of a run", condition, (run.to_string(), sequence.cast_signed()))
     }
 
-    /// Returns the events whose cause is the event `index`.
-    pub(crate) fn effects_of(&self, index: u64) -> Result<Vec<Row>, IndexError> {
-        let sql = format!("{ROW} FROM event AS e {NAMES} WHERE e.cause = ?1 ORDER BY e.idx");
-        self.rows("look up the effects of an event", &sql, [index.cast_signed()])
+    /// Returns the first events whose cause is the event `index`; all of them without a limit.
+    pub(crate) fn effects_of(
+        &self,
+        index: u64,
+        limit: Option<usize>,
+    ) -> Result<Vec<Row>, IndexError> {
+        let sql =
+            format!("{ROW} FROM event AS e {NAMES} WHERE e.cause = ?1 ORDER BY e.idx LIMIT ?2");
+        let limit = limit.map_or(-1, |limit| number(limit as u64));
+        self.rows("look up the effects of an event", &sql, [index.cast_signed(), limit])
     }
 
     /// Returns the intents without an outcome, of one run or of all runs.

@@ -170,8 +170,9 @@ fn index_finds_all_events_of_the_log() {
     assert_eq!(index.find(run(9), 0).unwrap(), None);
     assert_eq!(index.event(4).unwrap(), None);
     assert_eq!(index.event(u64::MAX).unwrap(), None);
-    assert_eq!(indices(&index.effects_of(2).unwrap()), [3]);
-    assert_eq!(index.effects_of(3).unwrap(), []);
+    assert_eq!(indices(&index.effects_of(2, None).unwrap()), [3]);
+    assert_eq!(index.effects_of(3, None).unwrap(), []);
+    assert_eq!(index.effects_of(2, Some(0)).unwrap(), []);
     assert_eq!(index.run_head(run(9)).unwrap(), None);
     let mode = fs::metadata(made.paths.index()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

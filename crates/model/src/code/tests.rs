@@ -215,7 +215,7 @@ fn c08_project_file_with_services_servers_or_code_is_refused() {
         let parse = |scope| Config::parse(text, Path::new("b.toml"), scope);
         assert!(parse(Scope::Operator).is_ok(), "the operator's file may have it");
         let expect = format!(
-            "b.toml:1: `[{section}]` is only valid in the operator's own file; remove it from the project's file"
+            "b.toml:1: `[{section}]` is only valid in the operator's own file; remove it from this file"
         );
         assert_eq!(parse(Scope::Project).unwrap_err().to_string(), expect);
     }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::tenant_scope::OperatorKey;
 use crate::display::safe_line;
+use crate::tenant::AboveCeiling;
 
 /// An error in a `belljar.toml`. Safe to print, although a project's file is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,10 +56,14 @@ pub enum Fault {
         name: String,
         what: String,
     },
-    /// A project's file contains a section that only the operator's file can have.
+    /// The file of a project or of a tenant contains a section that only the operator's file can have.
     OperatorOnly {
         section: String,
     },
+    /// The policy of a tenant has a value that only the operator can set.
+    OperatorKey(OperatorKey),
+    /// A template of a tenant has a limit that the operator does not permit.
+    AboveCeiling(AboveCeiling),
     /// A value of the project would permit more than the operator does.
     Loosens {
         template: String,
@@ -100,8 +106,12 @@ impl fmt::Display for Fault {
             Self::Declared { section, name, what } => write!(f, "{section} `{name}`: {what}"),
             Self::OperatorOnly { section } => write!(
                 f,
-                "`[{section}]` is only valid in the operator's own file; remove it from the project's file"
+                "`[{section}]` is only valid in the operator's own file; remove it from this file"
             ),
+            Self::AboveCeiling(error) => error.fmt(f),
+            Self::OperatorKey(error) => {
+                write!(f, "{error}; only the operator of the server can permit that")
+            }
             Self::Loosens { template, key, project, operator } => write!(
                 f,
                 "`{key}` of template `{template}`: {project}, but the operator has {operator}; \

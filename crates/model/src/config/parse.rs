@@ -12,8 +12,8 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::keys::{Invalid, KEYS, Value};
 use super::nearest::nearest;
 use super::{
-    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, schedules,
-    secrets, sections, serve, tenants, tiers,
+    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, oidc, permissions, schedules,
+    secrets, sections, serve, tenant_scope, tenants, tests_section, tiers,
 };
 use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
@@ -23,7 +23,7 @@ use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The names of all sections of a `belljar.toml`.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 16] = [
     "template",
     "permissions",
     "secret",
@@ -33,7 +33,9 @@ const SECTIONS: [&str; 14] = [
     "schedule",
     "tenant",
     "code",
+    "test",
     "serve",
+    "oidc",
     "tls",
     "dns",
     "proxy",
@@ -47,9 +49,9 @@ const PERMISSIONS: &str = "permissions";
 const MAX_QUOTE: usize = 60; // characters
 
 /// A configuration file during parsing: its text and path.
-struct Source<'a> {
+pub(super) struct Source<'a> {
     text: &'a str,
-    file: &'a Path,
+    pub(super) file: &'a Path,
 }
 
 pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, ConfigError> {
@@ -61,7 +63,12 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
         if !SECTIONS.contains(&section) {
             return Err(source.unknown(key, SECTIONS.to_vec()));
         }
-        if scope == Scope::Project && !matches!(section, "template" | "permissions") {
+        let is_permitted = match scope {
+            Scope::Operator => true,
+            Scope::Tenant => tenant_scope::SECTIONS.contains(&section),
+            Scope::Project => matches!(section, "template" | "permissions"),
+        };
+        if !is_permitted {
             let fault = Fault::OperatorOnly { section: section.to_owned() };
             return Err(source.error(key.span().start, fault));
         }
@@ -76,6 +83,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
             "secret" => {
                 for (name, value) in source.table(section, value)? {
                     let secret = source.declared("secret", name, value, secrets::read)?;
+                    source.check_tenant(scope, |it| it.tenant_secret(value, &secret))?;
                     config.secrets.insert(secret.name.clone(), secret);
                 }
             }
@@ -83,6 +91,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                 for (name, value) in source.table(section, value)? {
                     let read = |name, value: &Value<'_>| code::api(name, value, file);
                     let api = source.declared("api", name, value, read)?;
+                    source.check_tenant(scope, |it| it.tenant_api(value, &api))?;
                     let same = |it: &ApiName| it.identifier() == api.name.identifier();
                     if let Some(other) = config.apis.keys().find(|it| same(it)) {
                         return Err(source.same_identifier("api", name, other.as_str()));
@@ -93,6 +102,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
             "mcp" => {
                 for (name, value) in source.table(section, value)? {
                     let server = source.declared("mcp", name, value, code::server)?;
+                    source.check_tenant(scope, |it| it.tenant_server(value, &server))?;
                     let same = |it: &ServerName| it.identifier() == server.name.identifier();
                     if let Some(other) = config.servers.keys().find(|it| same(it)) {
                         return Err(source.same_identifier("mcp", name, other.as_str()));
@@ -103,6 +113,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
             "tier" => {
                 for (name, value) in source.table(section, value)? {
                     let tier = source.declared("tier", name, value, tiers::read)?;
+                    source.check_tenant(scope, |it| it.tenant_tier(value, &tier))?;
                     config.tiers.insert(tier.name.clone(), tier);
                 }
             }
@@ -117,23 +128,30 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
             }
             "tenant" => {
                 for (name, value) in source.table(section, value)? {
-                    config.tenants.extend([source.declared(
-                        "tenant",
-                        name,
-                        value,
-                        tenants::read,
-                    )?]);
+                    let read = |name, value: &Value<'_>| tenants::read(name, value, file);
+                    config.tenants.extend([source.declared("tenant", name, value, read)?]);
                 }
             }
             "code" => {
                 source.table(section, value)?;
                 let invalid = |invalid| source.invalid_section(key, value, invalid);
                 config.code = code::code(value, file).map_err(invalid)?;
+                source.check_tenant(scope, |it| it.tenant_code(value, &config.code))?;
+            }
+            "test" => {
+                let read = tests_section::read(value, |at| source.line(at));
+                config.tests = read.map_err(|invalid| source.invalid(section, value, invalid))?;
             }
             "serve" => {
                 source.table(section, value)?;
                 let invalid = |invalid| source.invalid_section(key, value, invalid);
-                config.serve = serve::read(value, file).map_err(invalid)?;
+                let (settings, quota) = serve::read(value, file).map_err(invalid)?;
+                (config.serve, config.default_quota) = (settings, quota);
+            }
+            "oidc" => {
+                source.table(section, value)?;
+                let invalid = |invalid| source.invalid_section(key, value, invalid);
+                config.oidc = Some(oidc::read(value, file).map_err(invalid)?);
             }
             _ => {
                 let invalid = |invalid| source.invalid(section, value, invalid);
@@ -240,7 +258,21 @@ impl<'a> Source<'a> {
         let template = base
             .with(overrides.clone())
             .map_err(|error| impossible(self.file, name, &lines, &error))?;
-        Ok(Entry { template, overrides, permissions, lines })
+        let entry = Entry { template, overrides, permissions, lines };
+        self.check_tenant(scope, |it| it.tenant_template(&entry))?;
+        Ok(entry)
+    }
+
+    /// Checks a part of the policy of a tenant. Other files have no such limits.
+    fn check_tenant(
+        &self,
+        scope: Scope,
+        check: impl FnOnce(&Self) -> Result<(), ConfigError>,
+    ) -> Result<(), ConfigError> {
+        match scope {
+            Scope::Tenant => check(self),
+            Scope::Operator | Scope::Project => Ok(()),
+        }
     }
 
     fn permissions(&self, value: &Value<'_>, scope: Scope) -> Result<Permissions, ConfigError> {
@@ -250,6 +282,7 @@ impl<'a> Source<'a> {
             (Scope::Project, Some((key, asked))) => {
                 Err(self.error(value.span().start, Fault::Permits { key, asked }))
             }
+            (Scope::Tenant, _) => self.tenant_permissions(value, &overrides).map(|()| overrides),
             (Scope::Project | Scope::Operator, _) => Ok(overrides),
         }
     }
@@ -382,7 +415,7 @@ impl<'a> Source<'a> {
         ConfigError { file: self.file.to_owned(), line: self.line(at), fault }
     }
 
-    fn line(&self, at: usize) -> usize {
+    pub(super) fn line(&self, at: usize) -> usize {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 

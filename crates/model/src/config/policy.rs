@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Config;
+use super::{Config, Scope};
 use crate::choice::Net;
 use crate::net::{
-    Allow, HostPattern, HttpRule, Policy, PresetName, Rule, RuleMarks, RuleTarget, Scheme,
-    SecretDecl, SecretName, Tls,
+    Allow, HostPattern, HttpRule, Policy, PresetName, PrivateTarget, Rule, RuleMarks, RuleTarget,
+    Scheme, SecretDecl, SecretName, Tls,
 };
 use crate::template::Template;
 
@@ -29,6 +29,8 @@ pub enum PolicyError {
     GivenToo { env: String, name: SecretName },
     #[error("the preset `{0}` is malformed")]
     Preset(PresetName),
+    #[error("the rule `{rule}` {target}; only the operator of the server can permit that")]
+    Private { rule: String, target: PrivateTarget },
 }
 
 impl Template {
@@ -70,6 +72,9 @@ impl Template {
                 return Err(PolicyError::Unreachable { name, hosts, first: first.clone() });
             }
         }
+        if config.scope == Scope::Tenant {
+            check_public(allow.iter().chain(&ask), &secrets)?;
+        }
         Ok(Policy {
             net: self.net,
             allow,
@@ -98,6 +103,20 @@ impl Template {
         }
         Ok(())
     }
+}
+
+/// Returns an error if a rule or secret of a tenant leads to the machine or to a private network. The rules
+/// can come from anywhere: from the policy, from the request for a box, or from an agent.
+fn check_public<'r>(
+    mut rules: impl Iterator<Item = &'r Rule>,
+    secrets: &[SecretDecl],
+) -> Result<(), PolicyError> {
+    let rule = rules.find_map(|rule| Some((rule.id.clone(), rule.private_target()?)));
+    let secret = || {
+        let of = |it: &SecretDecl| Some((format!("secret {}", it.name), it.private_target()?));
+        secrets.iter().find_map(of)
+    };
+    rule.or_else(secret).map_or(Ok(()), |(rule, target)| Err(PolicyError::Private { rule, target }))
 }
 
 /// Returns the rule that carries a secret to its host on a full network.

@@ -1,22 +1,35 @@
-//! Parser for `[tenant.NAME]`, which limits all runs of a tenant together.
+//! Parser for `[tenant.NAME]`, with the budget, the quotas, the workspaces and the ceiling of a tenant.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Config;
-use super::keys::{Invalid, ParseValue, Value, invalid, number, scalar, set, table};
+use super::keys::{Invalid, ParseValue, Value, fill, invalid, list, number, scalar, set, table};
+use super::{Config, quota};
 use crate::caller::TenantId;
+use crate::limits::Limits;
+use crate::mount::anchor;
 use crate::plan::RunBudget;
-use crate::tenant::{Period, TenantBudget};
+use crate::template::{DEFAULT_TEMPLATE, Template};
+use crate::tenant::{BoxCeiling, Period, TenantBudget, TenantConfig, TenantLimits};
 use crate::time::Timeout;
 
-/// The parsed keys of a tenant.
-#[derive(Debug, Default)]
-struct Raw {
-    budget: Option<TenantBudget>,
-}
+const KEYS: [(&str, ParseValue<TenantConfig>); 4] = [
+    ("budget", |tenant, value| set(&mut tenant.budget, budget(value))),
+    ("quota", |tenant, value| set(&mut tenant.quota, quota::read(value))),
+    ("workspaces", |tenant, value| fill(&mut tenant.workspaces, workspaces(value))),
+    ("limits", |tenant, value| table(&mut tenant.limits, &LIMITS, value)),
+];
 
-const KEYS: [(&str, ParseValue<Raw>); 1] =
-    [("budget", |raw, value| set(&mut raw.budget, budget(value)))];
+/// The keys of the ceiling, which are those of a template.
+const LIMITS: [(&str, ParseValue<TenantLimits>); 7] = [
+    ("memory", |limits, value| set(&mut limits.memory, scalar(value))),
+    ("cpus", |limits, value| set(&mut limits.cpus, scalar(value))),
+    ("pids", |limits, value| set(&mut limits.pids, number(value))),
+    ("disk", |limits, value| set(&mut limits.disk, scalar(value))),
+    ("files", |limits, value| set(&mut limits.files, number(value))),
+    ("output-limit", |limits, value| set(&mut limits.output, scalar(value))),
+    ("timeout", |limits, value| set(&mut limits.timeout, time(value))),
+];
 
 #[derive(Debug, Default)]
 struct RawBudget {
@@ -36,12 +49,40 @@ const BUDGET: [(&str, ParseValue<RawBudget>); 7] = [
 ];
 
 /// Parses a `[tenant.NAME]` section; an error about the whole section is `Invalid::Here`.
-pub(super) fn read(name: TenantId, value: &Value<'_>) -> Result<(TenantId, TenantBudget), Invalid> {
-    let mut raw = Raw::default();
-    table(&mut raw, &KEYS, value)?;
-    let missing =
-        || invalid("`budget` is missing; write, for example, `budget = { money = \"5 USD\" }`");
-    Ok((name, raw.budget.ok_or_else(missing)?))
+pub(super) fn read(
+    name: TenantId,
+    value: &Value<'_>,
+    file: &Path,
+) -> Result<(TenantId, TenantConfig), Invalid> {
+    let mut tenant = TenantConfig::default();
+    table(&mut tenant, &KEYS, value)?;
+    if tenant == TenantConfig::default() {
+        return Err(invalid(
+            "the section is empty; write, for example, `budget = { money = \"5 USD\" }`",
+        ));
+    }
+    if name.is_local() && tenant.limits != TenantLimits::default() {
+        return Err(invalid(
+            "`limits` is not possible here: the templates of this file limit the boxes of the tenant `local`",
+        ));
+    }
+    let ceiling = BoxCeiling::new(&tenant.limits, &Limits::default());
+    ceiling.clamp(&Limits::default()).check().map_err(invalid)?;
+    let base = file.parent().unwrap_or(Path::new(""));
+    let workspaces = tenant.workspaces.iter().map(|path| anchor(path, base, None)).collect();
+    Ok((name, TenantConfig { workspaces, ..tenant }))
+}
+
+/// Parses directories. A path is relative to the directory of the file.
+fn workspaces(value: &Value<'_>) -> Result<Vec<PathBuf>, Invalid> {
+    let paths = list::<PathBuf>(value)?;
+    let is_valid = |path: &PathBuf| {
+        !path.as_os_str().is_empty() && !path.starts_with("~") && path.as_path() != Path::new("/")
+    };
+    match paths.iter().all(is_valid) {
+        true => Ok(paths),
+        false => Err(invalid("must be directories, without `~` and not the root directory")),
+    }
 }
 
 fn budget(value: &Value<'_>) -> Result<TenantBudget, Invalid> {
@@ -75,7 +116,24 @@ fn boxes(value: &Value<'_>) -> Result<u32, Invalid> {
 impl Config {
     /// Returns the budget of a tenant; `None` if the file does not limit it.
     pub fn tenant_budget(&self, tenant: &TenantId) -> Option<&TenantBudget> {
-        self.tenants.get(tenant)
+        self.tenants.get(tenant)?.budget.as_ref()
+    }
+
+    /// Returns the directories of the host that a tenant may use as workspaces.
+    pub fn tenant_workspaces(&self, tenant: &TenantId) -> &[PathBuf] {
+        self.tenants.get(tenant).map_or(&[], |tenant| &tenant.workspaces)
+    }
+
+    /// Returns the upper limits of every box of a tenant. The tenant `local` has none, because the operator
+    /// writes its templates. Must be called on the operator's configuration.
+    pub fn tenant_ceiling(&self, tenant: &TenantId) -> Option<BoxCeiling> {
+        if tenant.is_local() {
+            return None;
+        }
+        let default = self.template(DEFAULT_TEMPLATE).unwrap_or_default();
+        let own = self.tenants.get(tenant).map(|tenant| tenant.limits.clone());
+        let Template { limits, .. } = default;
+        Some(BoxCeiling::new(&own.unwrap_or_default(), &limits))
     }
 }
 
@@ -111,7 +169,11 @@ mod tests {
     #[test]
     fn invalid_tenant_is_refused_with_its_line_and_key() {
         for (text, expect) in [
-            ("", "1: tenant `local`: `budget` is missing"),
+            ("", "1: tenant `local`: the section is empty"),
+            ("limits = { memory = '1GiB' }", "1: tenant `local`: `limits` is not possible here"),
+            ("workspaces = ['']", "2: `workspaces = ['']`: must be directories"),
+            ("workspaces = ['/']", "2: `workspaces = ['/']`: must be directories"),
+            ("workspaces = '/srv'", "2: `workspaces = '/srv'`: must be a list"),
             ("budget = 5", "2: `budget = 5`: must be a table"),
             ("budget = { money = 5 }", "2: `money = 5`: invalid amount of money"),
             ("budget = { tokens = -1 }", "2: `tokens = -1`: must be a whole number"),
@@ -137,6 +199,26 @@ mod tests {
         }
         let error = parse("[tenant.'A b']\nbudget = {}\n", Scope::Operator).unwrap_err();
         assert!(error.starts_with("belljar.toml:1: tenant `A b`: invalid tenant"), "{error}");
+    }
+
+    #[test]
+    fn tenant_has_workspaces_beside_the_file_and_a_ceiling_for_its_boxes() {
+        let text = "[template.default]\npids = 100\n[tenant.team-7]\nworkspaces = ['/srv/a', 'b']\nlimits = { memory = '1GiB', timeout = '1h' }\n";
+        let config = Config::parse(text, Path::new("/etc/belljar.toml"), Scope::Operator).unwrap();
+        let (team, other) = ("team-7".parse().unwrap(), "other".parse().unwrap());
+        let paths = [Path::new("/srv/a"), Path::new("/etc/b")];
+        assert_eq!(config.tenant_workspaces(&team), paths);
+        let ceiling = config.tenant_ceiling(&team).unwrap();
+        assert_eq!((ceiling.memory.as_u64(), ceiling.pids), (1 << 30, 100));
+        assert_eq!(ceiling.timeout, Some(Duration::from_secs(3600)));
+        let ceiling = config.tenant_ceiling(&other).unwrap();
+        assert_eq!((ceiling.memory, ceiling.pids), (Limits::default().memory, 100));
+        assert_eq!((ceiling.timeout, ceiling.output), (None, None));
+        assert_eq!(config.tenant_ceiling(&TenantId::local()), None);
+        assert_eq!(config.tenant_workspaces(&other), [] as [PathBuf; 0]);
+        let error =
+            parse("[tenant.x]\nlimits = { memory = '1MiB' }\n", Scope::Operator).unwrap_err();
+        assert!(error.contains("1: tenant `x`: the memory limit must be at least"), "{error}");
     }
 
     #[test]

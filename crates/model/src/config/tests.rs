@@ -146,7 +146,7 @@ fn unknown_config_key_is_refused_with_a_suggestion() {
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
     refused(
         "x = 1\n",
-        "belljar.toml:1: unknown key `x`; the keys are template, permissions, secret, api, mcp, tier, schedule, tenant, code, serve, tls, dns, proxy, vault",
+        "belljar.toml:1: unknown key `x`; the keys are template, permissions, secret, api, mcp, tier, schedule, tenant, code, test, serve, oidc, tls, dns, proxy, vault",
     );
 }
 

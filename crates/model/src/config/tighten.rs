@@ -53,6 +53,32 @@ pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, Conf
     Ok(tightened)
 }
 
+/// The overrides of a caller loosen a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` is {asked}, but the template has {permitted}")]
+pub struct LoosensTemplate {
+    /// The key of `belljar.toml`.
+    pub key: &'static str,
+    pub asked: String,
+    pub permitted: String,
+}
+
+impl Template {
+    /// Returns an error if the overrides loosen this template. An empty list changes nothing.
+    pub fn check_tightened(&self, overrides: &Overrides) -> Result<(), LoosensTemplate> {
+        let is_set = |key: &str| match key {
+            "allow" => !overrides.allow.is_empty(),
+            "secrets" => !overrides.secrets.is_empty(),
+            "weaken" => !overrides.weaken.is_empty(),
+            _ => true,
+        };
+        template(self.clone(), overrides, is_set).map(drop).map_err(|loosening| {
+            let Loosening { key, project: asked, operator: permitted } = loosening;
+            LoosensTemplate { key, asked, permitted }
+        })
+    }
+}
+
 impl Config {
     /// Returns the permissions of the operator's template of this name, or else of `default`.
     fn permissions_of(&self, name: &str) -> Permissions {

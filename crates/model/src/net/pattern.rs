@@ -70,6 +70,14 @@ impl HostPattern {
         }
     }
 
+    /// Returns the domain whose names a wildcard matches; `None` for an exact pattern.
+    pub fn parent(&self) -> Option<&Hostname> {
+        match &self.0 {
+            Inner::Exact(_) => None,
+            Inner::Below(parent) => Some(parent),
+        }
+    }
+
     /// Returns whether this host pattern matches everything that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {

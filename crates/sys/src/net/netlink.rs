@@ -78,6 +78,22 @@ impl Batch {
     }
 }
 
+/// Sends one request and returns the body of the response. An error of the kernel is returned as such.
+pub(super) fn ask(protocol: Protocol, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut request = Batch::default();
+    request.unacknowledged(kind, body)?;
+    let socket = open(Some(protocol))?;
+    let kernel = SocketAddrNetlink::new(0, 0);
+    rustix::net::sendto(&socket, &request.bytes, SendFlags::empty(), &kernel)?;
+    let mut buffer = vec![0; 4 * 1024];
+    let (length, _) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty())?;
+    match split(buffer.get(..length).unwrap_or_default()) {
+        Some((ERROR, body, _)) => Err(check_ack(body).err().unwrap_or(io::ErrorKind::Other.into())),
+        Some((_, body, _)) => Ok(body.to_vec()),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,

@@ -3,11 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use belljar_ledger::{
-    Finding, Location, MAX_NOTE, Severity, VerifyOptions, VerifyReport, VerifyingKey, verify,
-};
+use belljar_ledger::{Finding, MAX_NOTE, VerifyOptions, VerifyReport, VerifyingKey, verify};
 use belljar_model::display;
-use serde_json::{Value as Json, json};
 
 use super::progress::Progress;
 use super::{LedgerHome, given_keys, read_input};
@@ -16,6 +13,7 @@ use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
+use belljar_engine::record::checking::LedgerReport;
 use belljar_engine::record::sentences;
 
 /// Runs `belljar ledger verify`.
@@ -41,7 +39,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     progress.clear();
     let report = report.kind(ErrorKind::Broken)?;
     if args.json.json {
-        print::json(&as_json(&report)).kind(ErrorKind::Broken)?;
+        print::json(&LedgerReport::of(&report)).kind(ErrorKind::Broken)?;
     } else {
         print::out(&as_text(&report, args)).kind(ErrorKind::Broken)?;
     }
@@ -117,52 +115,4 @@ fn anchor_text(report: &VerifyReport, args: &VerifyArgs) -> String {
         }
         _ => format!("anchored no event: all events are {local_only}\n"),
     }
-}
-
-/// Returns the report of the verification as JSON.
-fn as_json(report: &VerifyReport) -> Json {
-    let bodies = report.bodies.map(|bodies| {
-        json!({
-            "kept": bodies.kept, "hash_only": bodies.hash_only,
-            "redacted": bodies.redacted, "pruned": bodies.pruned,
-        })
-    });
-    json!({
-        "sound": report.is_sound(),
-        "events": report.events,
-        "runs": report.runs,
-        "bytes": report.bytes,
-        "signed": report.signed,
-        "root": report.root,
-        "key": report.key.as_ref().map(ToString::to_string),
-        "anchored": report.anchored,
-        "bodies": bodies,
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
-        "left_out": report.left_out,
-    })
-}
-
-/// Returns one finding as JSON.
-fn finding(finding: &Finding) -> Json {
-    let Finding { severity, code, at, since, text } = finding;
-    let severity = match severity {
-        Severity::Note => "note",
-        Severity::Warning => "warning",
-        Severity::Damage => "damage",
-    };
-    let (event, offset) = match at {
-        Location::Event { index, offset, .. } => (Some(index), Some(offset)),
-        Location::Byte { offset, .. } => (None, Some(offset)),
-        Location::File(_) | Location::Checkpoint(_) | Location::Key => (None, None),
-    };
-    json!({
-        "severity": severity,
-        "code": code.name(),
-        "at": at.to_string(),
-        "event": event,
-        "offset": offset,
-        "file": at.file().map(|file| file.to_string_lossy()),
-        "since": since.map(moment::rfc3339),
-        "text": text,
-    })
 }

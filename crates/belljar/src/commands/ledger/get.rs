@@ -10,11 +10,11 @@ use belljar_ledger::{BodyReference, Digest, Reader};
 use belljar_model::display;
 
 use super::LedgerHome;
-use super::show::{self, BodyState};
 use crate::cli::ledger::GetArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record::bodies::{self, BodyState, Found};
 use belljar_engine::record::sentences;
 
 /// The maximum number of bytes of a body that are printed on a terminal.
@@ -51,17 +51,13 @@ pub(super) fn find_body(reader: &Reader, hash: &str) -> Result<BodyReference, En
             "HASH: {hash:?} is not a hash; use 8 to 64 digits of 0-9 and a-f"
         )));
     }
-    let found = reader.find_bodies(hash).kind(ErrorKind::Broken)?;
-    let Some(first) = found.first().copied() else {
-        return Err(invalid(format!("HASH: the ledger has no body with the hash {hash}")));
-    };
-    if found.iter().any(|reference| reference.hash != first.hash) {
-        return Err(invalid(format!(
-            "HASH: the prefix {hash} matches several bodies; use more digits"
-        )));
+    match bodies::find(reader, hash)? {
+        Found::One(reference) => Ok(reference),
+        Found::None => Err(invalid(format!("HASH: the ledger has no body with the hash {hash}"))),
+        Found::Several => {
+            Err(invalid(format!("HASH: the prefix {hash} matches several bodies; use more digits")))
+        }
     }
-    // The content was kept if at least one event says so.
-    Ok(BodyReference { is_kept: found.iter().any(|reference| reference.is_kept), ..first })
 }
 
 /// Checks a body and copies its content to `out`; returns its size.
@@ -73,7 +69,7 @@ fn copy(
     let hash = reference.hash;
     let Err(error) = reader.body(hash, out) else { return Ok(reference.size) };
     // The ledger may know why the content is missing, which is better than "no such file".
-    match show::body_state(reader, hash, reference.is_kept)? {
+    match bodies::state(reader, hash, reference.is_kept)? {
         BodyState::Kept | BodyState::Lost { .. } => Err(error)
             .with_context(|| format!("cannot read the body {hash}"))
             .kind(ErrorKind::Broken),

@@ -10,46 +10,19 @@ use belljar_ledger::{
     open_checkpoint, verify_consistency, verify_inclusion,
 };
 use belljar_model::display;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{LedgerHome, log, number, read, read_input, trusted_keys, write_output};
+use super::{LedgerHome, log, number, read_input, trusted_keys, write_output};
 use crate::cli::ledger::{
     CheckpointArgs, ConsistencyArgs, ProofOutput, ProveArgs, VerifyProofArgs,
 };
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record::proofs::{self, Proof, TreeHead};
 
 /// The maximum size of a proof file; proofs for 2^64 events are smaller.
 const MAX_PROOF_BYTES: u64 = 1 << 20;
-
-/// The content of a proof file.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "format", deny_unknown_fields)]
-enum Proof {
-    #[serde(rename = "belljar inclusion 1")]
-    Inclusion {
-        index: u64,
-        /// The encoded event, in base64.
-        entry: String,
-        leaf: Digest,
-        proof: Vec<Digest>,
-        checkpoint: String,
-    },
-    #[serde(rename = "belljar consistency 1")]
-    Consistency { old: TreeHead, new: TreeHead, proof: Vec<Digest> },
-}
-
-/// The size and the root hash of the ledger on one side of a consistency proof.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TreeHead {
-    size: u64,
-    root: Digest,
-    /// The signed checkpoint for this size, if there is one.
-    checkpoint: Option<String>,
-}
 
 /// Runs `belljar ledger checkpoint`.
 pub(crate) fn checkpoint(args: &CheckpointArgs) -> Outcome {
@@ -82,16 +55,7 @@ pub(crate) fn prove(args: &ProveArgs) -> Outcome {
     let home = LedgerHome::open()?;
     let reader = home.reader()?;
     let row = home.event(&reader, &args.id)?;
-    let entry = read(&reader, &row)?;
-    let inclusion = reader.inclusion(row.index).kind(ErrorKind::Broken)?;
-    let proof = Proof::Inclusion {
-        index: inclusion.index,
-        entry: STANDARD.encode(entry.encode().kind(ErrorKind::Broken)?),
-        leaf: inclusion.leaf,
-        proof: inclusion.proof,
-        checkpoint: inclusion.checkpoint,
-    };
-    output_proof(&proof, &args.output)
+    output_proof(&proofs::inclusion(&reader, &row)?, &args.output)
 }
 
 /// Runs `belljar ledger consistency`.
@@ -107,8 +71,7 @@ pub(crate) fn consistency(args: &ConsistencyArgs) -> Outcome {
             old.size, new.size
         )));
     }
-    let proof = reader.consistency(old.size, new.size).kind(ErrorKind::Broken)?;
-    output_proof(&Proof::Consistency { old, new, proof }, &args.output)
+    output_proof(&proofs::consistency(&reader, old, new)?, &args.output)
 }
 
 /// Returns the tree head for a size or for a checkpoint file, which must belong to this ledger.
@@ -118,7 +81,7 @@ fn tree_head(
     flag: &str,
     text: &str,
 ) -> Result<TreeHead, EngineError> {
-    let (newest, note) = reader.checkpoint().kind(ErrorKind::Broken)?;
+    let (newest, _) = reader.checkpoint().kind(ErrorKind::Broken)?;
     if let Some(size) = number(text) {
         if size > newest.size() {
             return Err(invalid(format!(
@@ -126,12 +89,7 @@ fn tree_head(
                 newest.size()
             )));
         }
-        let checkpoint = (size == newest.size()).then_some(note);
-        return Ok(TreeHead {
-            size,
-            root: reader.root_at(size).kind(ErrorKind::Broken)?,
-            checkpoint,
-        });
+        return proofs::tree_head(reader, Some(size));
     }
     let bytes = read_input(flag, std::path::Path::new(text), MAX_NOTE as u64)?;
     let name = display::safe(text);
@@ -269,35 +227,4 @@ fn open_signed_checkpoint<'k>(
     }
     open_checkpoint(note, keys)
         .context("the checkpoint in the proof has no valid signature of a trusted key")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn format_page_lists_all_keys_of_both_proofs_in_their_order() {
-        let page = include_str!("../../../../../docs/ledger-format.md");
-        let hash = Digest::leaf(b"x");
-        let side = TreeHead { size: 1, root: hash, checkpoint: None };
-        let proofs = [
-            Proof::Inclusion {
-                index: 1,
-                entry: String::new(),
-                leaf: hash,
-                proof: vec![hash],
-                checkpoint: String::new(),
-            },
-            Proof::Consistency { old: side.clone(), new: side, proof: vec![hash] },
-        ];
-        for proof in proofs {
-            let text = serde_json::to_string(&proof).unwrap();
-            let (format, keys) = text.split_once(',').unwrap();
-            let (_, mut rest) = page.split_once(format).expect(format);
-            for key in keys.split(['{', ',']).filter_map(|part| part.split_once(':')) {
-                let (_, after) = rest.split_once(&format!("{}:", key.0)).expect(key.0);
-                rest = after;
-            }
-        }
-    }
 }

@@ -1,37 +1,20 @@
 //! `belljar ledger show`: shows one event with its causes, effects and bodies.
 
 use std::fmt::Write as _;
-use std::io;
 
 use anyhow::anyhow;
-use belljar_ledger::{Body, Digest, Entry, Event, Query, Reader, Row, Value};
+use belljar_ledger::{Body, Entry, Event, Reader, Row, Value};
 use belljar_model::display;
 use serde_json::json;
 
-use super::{LedgerHome, each, log, read};
+use super::{LedgerHome, log, read};
 use crate::cli::ledger::ShowArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
+use belljar_engine::record::bodies::{self, BodyState};
 use belljar_engine::record::{json, sentences};
-
-/// Whether the content of a recorded body is available, and if not, why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum BodyState {
-    Kept,
-    HashOnly,
-    Redacted {
-        by: u64,
-    },
-    Pruned {
-        by: u64,
-    },
-    /// The content should be available, but cannot be read.
-    Lost {
-        why: String,
-    },
-}
 
 /// The maximum number of causes that are shown.
 const MAX_CAUSES: usize = 64;
@@ -168,92 +151,5 @@ fn body_text(reader: &Reader, body: &Body, states: &[(Body, BodyState)]) -> Stri
 
 /// Returns the state of a body that an event names.
 fn state_of(reader: &Reader, body: &Body) -> Result<BodyState, EngineError> {
-    body_state(reader, body.hash(), body.is_kept())
-}
-
-/// Returns the state of the content of a body, according to the ledger.
-pub(super) fn body_state(
-    reader: &Reader,
-    hash: Digest,
-    was_kept: bool,
-) -> Result<BodyState, EngineError> {
-    if let Some(by) = redacted_by(reader, hash)? {
-        return Ok(BodyState::Redacted { by });
-    }
-    if !was_kept {
-        return Ok(BodyState::HashOnly);
-    }
-    match reader.body(hash, &mut io::sink()) {
-        Ok(_) => Ok(BodyState::Kept),
-        Err(error) => match pruned_by(reader, hash)? {
-            Some(by) => Ok(BodyState::Pruned { by }),
-            None => Ok(BodyState::Lost { why: format!("{:#}", anyhow!(error)) }),
-        },
-    }
-}
-
-/// Returns the index of the event that redacted a body, if any.
-fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
-    let mut found = None;
-    each(reader, query_for_kind("ledger.redacted"), &mut |row| {
-        let entry = read(reader, row)?;
-        if let Ok(Event::LedgerRedacted(redacted)) = Event::read(&entry.kind, &entry.fields)
-            && redacted.bodies.contains(&hash)
-        {
-            found = Some(row.index);
-        }
-        Ok(found.is_none())
-    })?;
-    Ok(found)
-}
-
-/// Returns the index of the event that pruned a body, if any.
-fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
-    let references = reader.find_bodies(&hash.to_string()).kind(ErrorKind::Broken)?;
-    let last = references.iter().map(|reference| reference.index).max().unwrap_or(0);
-    let mut found = None;
-    each(reader, query_for_kind("ledger.pruned"), &mut |row| {
-        let entry = read(reader, row)?;
-        if let Ok(Event::LedgerPruned(pruned)) = Event::read(&entry.kind, &entry.fields)
-            && pruned.before_index > last
-        {
-            found = Some(row.index);
-        }
-        Ok(found.is_none())
-    })?;
-    Ok(found)
-}
-
-/// Returns a query for all events of one kind.
-fn query_for_kind(kind: &str) -> Query {
-    Query { kind: Some(kind.to_owned()), ..Query::default() }
-}
-
-impl BodyState {
-    /// Returns the name of the state in the JSON output.
-    pub(super) const fn name(&self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::HashOnly => "hash only",
-            Self::Redacted { .. } => "redacted",
-            Self::Pruned { .. } => "pruned",
-            Self::Lost { .. } => "lost",
-        }
-    }
-
-    /// Describes the state in a few words.
-    pub(super) fn words(&self) -> String {
-        match self {
-            Self::Kept => "kept".to_owned(),
-            Self::HashOnly => "only the hash was recorded".to_owned(),
-            Self::Redacted { by } => format!("redacted by event {by}"),
-            Self::Pruned { by } => format!("pruned because of its age by event {by}"),
-            Self::Lost { why } => {
-                format!(
-                    "not available: {}; see `belljar ledger verify --deep`",
-                    display::safe_line(why)
-                )
-            }
-        }
-    }
+    bodies::state(reader, body.hash(), body.is_kept())
 }

@@ -2,8 +2,9 @@
 
 use belljar_engine::config;
 use belljar_engine::error::{ErrorKind, WithKind as _};
-use belljar_engine::policy::explain::{ExplainedRequest, explain};
+use belljar_engine::policy::explain::explain;
 use belljar_model::display;
+use belljar_model::net::RequestLine;
 
 use crate::cli::Cli;
 use crate::cli::net::explain::ExplainArgs;
@@ -13,7 +14,7 @@ use crate::scope::host;
 
 /// Runs `belljar net explain`.
 pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Outcome {
-    let request = ExplainedRequest::parse(&args.url, &args.method)?;
+    let request = RequestLine::new(&args.url, &args.method).kind(ErrorKind::Invalid)?;
     let (config, _) =
         config::load_from(host(), cli.config.as_deref(), std::env::current_dir().ok().as_deref())?;
     let template = config::template(&config, &args.template)?;

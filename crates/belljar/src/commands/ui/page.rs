@@ -138,7 +138,8 @@ impl Page {
 
     /// Returns the first line of the view: counts of boxes, reviews and questions.
     fn title(&self, columns: usize) -> String {
-        let up = self.rows.iter().filter(|row| row.state == BoxState::Running).count();
+        let is_up = |row: &&Row| matches!(row.state, BoxState::Running | BoxState::Paused);
+        let up = self.rows.iter().filter(is_up).count();
         let review = self.rows.iter().filter(|row| row.waits_for_review).count();
         let questions: usize = self.rows.iter().map(|row| row.questions.len()).sum();
         let text = format!(
@@ -181,7 +182,9 @@ impl Page {
                 _ if !row.questions.is_empty() => Style::Asking,
                 BoxState::Running => Style::Good,
                 BoxState::Interrupted => Style::Bad,
-                BoxState::Changing | BoxState::Stopped | BoxState::New => Style::Plain,
+                BoxState::Paused | BoxState::Changing | BoxState::Stopped | BoxState::New => {
+                    Style::Plain
+                }
             };
             self.styled(&format!("{text:<columns$}"), style, columns)
         }));

@@ -47,7 +47,7 @@ fn row(scope: &Scoped, named_box: &NamedBox, open_approvals: &[Approval]) -> Row
         || "-".to_owned(),
         |path| display::safe_line(path.as_os_str().as_encoded_bytes()),
     );
-    let is_up = state == BoxState::Running;
+    let is_up = matches!(state, BoxState::Running | BoxState::Paused);
     Row {
         name: named_box.name().as_str().to_owned(),
         state,

@@ -272,6 +272,7 @@ mod tests {
             started: is_begun.then_some(Moment(10_000)),
             ended: status.is_final().then_some(Moment(16_000)),
             box_run: None,
+            gate: None,
             lost: is_lost.then_some(1),
             reason: is_failed.then(|| note.to_owned()),
             by: None,

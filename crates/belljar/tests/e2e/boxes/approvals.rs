@@ -228,11 +228,11 @@ fn g08_tcp_connections_need_approval_and_open_requests_are_limited() {
     lab.belljar(["approve", &id]).succeed();
     assert_eq!(sandbox.output(first), "hello");
     let listener = server.join().unwrap();
-    // Of 80 requests at once, 64 wait for approval and the others are denied.
+    // Of 36 requests at once, 20 wait for approval and the others are denied.
     let flood =
-        "for i in $(seq 80); do (exec 3<>/dev/tcp/db.example.com/5432; cat <&3) & done; wait";
+        "for i in $(seq 36); do (exec 3<>/dev/tcp/db.example.com/5432; cat <&3) & done; wait";
     sandbox.start_script(&format!("bash -c '{flood}'"));
-    eventually("64 requests wait for approval", || waiting(&lab).len() == 64);
+    eventually("20 requests wait for approval", || waiting(&lab).len() == 20);
     eventually("the other 16 requests are denied", || {
         let decided = ledger_events(&lab, "request.decided");
         let is_flood = |it: &&Value| it["fields"]["reason"].as_str().unwrap().contains("ask-flood");

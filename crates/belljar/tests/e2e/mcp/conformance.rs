@@ -25,11 +25,12 @@ const fn all(name: &'static str, passes: usize) -> Scenario {
     Scenario { name, passes, untestable: &[] }
 }
 
+/// The configuration of the servers. Each declared API is a resource, and the suite needs at least one.
+const CONFIG: &str = "[api.weather]\nhosts = [\"api.example.com\"]\n";
+
 /// Runs the suite for a revision of the protocol and asserts that the checks of these scenarios pass.
 #[track_caller]
-fn assert_conforms(revision: &str, scenarios: &[Scenario]) {
-    // Each declared API is a resource. The suite needs at least one resource.
-    let server = HttpServer::with("[api.weather]\nhosts = [\"api.example.com\"]\n");
+fn assert_conforms(server: HttpServer, revision: &str, scenarios: &[Scenario]) {
     let url = format!("http://{}/mcp", proxy::with_token(server.address(), &server.token));
     let (node, conformance) = npm("conformance");
     let out = server.lab.dir().join("checks");
@@ -65,47 +66,56 @@ fn checks(out: &Path, scenario: &str) -> Option<Vec<Value>> {
     serde_json::from_str(&text).ok()
 }
 
+// These checks need tools of the example server.
+const UNTESTABLE_2026: &[&str] = &[
+    "sep-2575-server-rejects-undeclared-capability",
+    "sep-2575-missing-capability-http-400",
+    "sep-2575-http-server-no-independent-requests-on-stream",
+    "sep-2575-server-no-log-without-loglevel",
+];
+
+const OF_2026_07_28: &[Scenario] = &[
+    Scenario { name: "server-stateless", passes: 21, untestable: UNTESTABLE_2026 },
+    all("tools-list", 4),
+    all("resources-list", 2),
+    all("prompts-list", 2),
+    all("caching", 8),
+    all("http-header-validation", 14),
+    all("sep-2164-resource-not-found", 4),
+    all("dns-rebinding-protection", 2),
+    all("server-sse-multiple-streams", 1),
+    all("input-required-result-unsupported-methods", 2),
+    all("input-required-result-validate-input", 3),
+];
+
+const OF_2025_11_25: &[Scenario] = &[
+    all("server-initialize", 3),
+    all("ping", 2),
+    all("tools-list", 3),
+    all("resources-list", 2),
+    all("prompts-list", 2),
+    all("server-sse-multiple-streams", 2),
+    all("server-sse-polling", 2),
+    all("server-session-lifecycle", 3),
+    all("dns-rebinding-protection", 2),
+];
+
 #[test]
 fn mcp_server_passes_the_conformance_suite_of_2026_07_28() {
-    // These checks need tools of the example server.
-    let untestable = &[
-        "sep-2575-server-rejects-undeclared-capability",
-        "sep-2575-missing-capability-http-400",
-        "sep-2575-http-server-no-independent-requests-on-stream",
-        "sep-2575-server-no-log-without-loglevel",
-    ];
-    assert_conforms(
-        "2026-07-28",
-        &[
-            Scenario { name: "server-stateless", passes: 21, untestable },
-            all("tools-list", 4),
-            all("resources-list", 2),
-            all("prompts-list", 2),
-            all("caching", 8),
-            all("http-header-validation", 14),
-            all("sep-2164-resource-not-found", 4),
-            all("dns-rebinding-protection", 2),
-            all("server-sse-multiple-streams", 1),
-            all("input-required-result-unsupported-methods", 2),
-            all("input-required-result-validate-input", 3),
-        ],
-    );
+    assert_conforms(HttpServer::with(CONFIG), "2026-07-28", OF_2026_07_28);
 }
 
 #[test]
 fn mcp_server_passes_the_conformance_suite_of_2025_11_25() {
-    assert_conforms(
-        "2025-11-25",
-        &[
-            all("server-initialize", 3),
-            all("ping", 2),
-            all("tools-list", 3),
-            all("resources-list", 2),
-            all("prompts-list", 2),
-            all("server-sse-multiple-streams", 2),
-            all("server-sse-polling", 2),
-            all("server-session-lifecycle", 3),
-            all("dns-rebinding-protection", 2),
-        ],
-    );
+    assert_conforms(HttpServer::with(CONFIG), "2025-11-25", OF_2025_11_25);
+}
+
+#[test]
+fn serve_passes_the_conformance_suite_of_2026_07_28_over_mcp() {
+    assert_conforms(HttpServer::of_serve(CONFIG), "2026-07-28", OF_2026_07_28);
+}
+
+#[test]
+fn serve_passes_the_conformance_suite_of_2025_11_25_over_mcp() {
+    assert_conforms(HttpServer::of_serve(CONFIG), "2025-11-25", OF_2025_11_25);
 }

@@ -107,7 +107,7 @@ fn entry(fixture: &Fixture, command: &str) -> String {
     let ended = fixture.belljar(command.split(' ')).run();
     let mut text = format!("$ belljar {command}\n");
     for stream in [&ended.stdout, &ended.stderr] {
-        text.push_str(&without_inodes(&String::from_utf8_lossy(stream)));
+        text.push_str(&without_makers(&without_inodes(&String::from_utf8_lossy(stream))));
         if !text.ends_with('\n') {
             text.push('\n');
         }
@@ -131,6 +131,16 @@ fn without_inodes(text: &str) -> String {
             cut.push_str(part.trim_start_matches(|digit: char| digit.is_ascii_digit()));
         }
         out = cut;
+    }
+    out
+}
+
+/// Removes the makers of boxes, which version 0.1 did not print.
+fn without_makers(text: &str) -> String {
+    let mut parts = text.split("\"maker\":\"");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(part.split_once("\",").map_or(part, |(_, rest)| rest));
     }
     out
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Returns all IP addresses of the host that the kernel lists.
-pub(super) fn addresses() -> Vec<IpAddr> {
+pub(in crate::network) fn addresses() -> Vec<IpAddr> {
     let ipv4 = std::fs::read_to_string("/proc/self/net/fib_trie").unwrap_or_default();
     let ipv6 = std::fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default();
     let mut all: Vec<IpAddr> = ipv4_addresses(&ipv4).map(IpAddr::V4).collect();

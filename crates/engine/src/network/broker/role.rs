@@ -8,7 +8,6 @@ use anyhow::{Context as _, bail};
 use belljar_broker::dns::{Resolver, ResolverConf};
 use belljar_broker::serve::{Listeners, serve};
 use belljar_broker::setup::{Reply, Setup, SocketKind};
-use belljar_broker::tls::Roots;
 use belljar_broker::vault::sealed::{Key, unseal};
 use belljar_broker::{Materials, prepare};
 use belljar_init::wire;
@@ -16,6 +15,7 @@ use belljar_init::wire;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::lockdown::{self, LockedRole};
+use crate::network::roots;
 
 /// The descriptor of the socket to the supervisor, as [`belljar_sys::clone::spawn`] passes it.
 const CONTROL_FD: i32 = belljar_sys::clone::CONTROL_FD;
@@ -66,12 +66,7 @@ fn run(control: &OwnedFd, clock: Clock) -> anyhow::Result<()> {
 
 /// Reads everything that needs the file system, before the lockdown removes the access to it.
 fn materials(setup: &Setup, descriptors: Vec<OwnedFd>, clock: Clock) -> anyhow::Result<Materials> {
-    let mut roots = Roots::system();
-    for path in &setup.roots {
-        let pem = std::fs::read(path)
-            .with_context(|| format!("[tls] roots: cannot read {}", path.display()))?;
-        roots.add_pem(&pem, &path.display().to_string())?;
-    }
+    let roots = roots::read(&setup.roots)?;
     let mut files = descriptors.into_iter().map(File::from);
     let (mut values, mut key) = (Vec::new(), None);
     if let Some(file) = files.next() {

@@ -248,7 +248,8 @@ impl Driver<'_> {
         self.store_progress(run, of, progress)?;
         let Some(live) = self.runs.get(&run) else { return Ok(None) };
         let spec = live.context(self.state).check_spec(of, progress.check, box_run, rest);
-        match spec.and_then(|spec| executors::start(self.state, spec)) {
+        let maker = live.scope_of_maker(self.state);
+        match spec.and_then(|spec| executors::start(&maker?, spec)) {
             Ok(hosted) => {
                 let (host, of) = (Host::Started(hosted), of.clone());
                 self.hosts.push(Waiting { run, of, box_run, host, is_check: true });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use belljar_ledger::{Actor, Digest, Draft, Event, Reader, RecordError};
 use belljar_model::RunId;
-use belljar_model::caller::TenantId;
+use belljar_model::caller::{Caller, Principal, TenantId};
 use belljar_model::plan::{Executor, RunBudget, TaskId};
 
 use super::gates::LiveGates;
@@ -33,6 +33,7 @@ pub(super) struct Live {
     /// The time of the last fact that was recorded when the run was loaded.
     pub(super) last_fact: Moment,
     submitted: Submitted,
+    maker: Option<Principal>,
     bound: Digest,
     graph: Arc<Graph>,
     has_tasks_without_box: bool,
@@ -63,8 +64,8 @@ impl Live {
         accounts: &mut Accounts,
     ) -> Result<Self, EngineError> {
         let loaded = Loaded::read_in(state, reader, run)?;
-        let Loaded { submitted, files, bound, graph, progress, facts, settled, created, sequence } =
-            loaded;
+        let Loaded { submitted, maker, files, bound, graph, progress, facts, .. } = loaded;
+        let (settled, created, sequence) = (loaded.settled, loaded.created, loaded.sequence);
         let has_tasks_without_box = submitted.plan.tasks().iter().any(|task| !task.has_box());
         let mut live = Self {
             run,
@@ -72,6 +73,7 @@ impl Live {
             progress,
             last_fact: facts.iter().map(|fact| fact.at).max().unwrap_or_default(),
             submitted,
+            maker,
             bound,
             graph,
             has_tasks_without_box,
@@ -160,6 +162,14 @@ impl Live {
             progress: &self.progress,
             reasons: &self.reasons,
         }
+    }
+
+    /// Returns the scope of the principal that submitted the plan. The boxes of the run belong to it, whoever
+    /// started the driver.
+    pub(super) fn scope_of_maker(&self, state: &Scoped) -> Result<Scoped, EngineError> {
+        let Some(principal) = self.maker.clone() else { return Ok(state.clone()) };
+        let tenant = state.caller().tenant.clone();
+        state.for_caller(Caller { principal, tenant, session: None, client: None })
     }
 
     pub(super) fn plan_name(&self) -> &str {

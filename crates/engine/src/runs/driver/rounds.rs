@@ -376,7 +376,8 @@ impl<'a> Driver<'a> {
         let lease = live.progress.running().find(|(running, _)| *running == of);
         let lease = lease.map(|(_, lease)| *lease).unwrap_or_default();
         let spec = live.context(self.state).spec(&of, box_run, &lease);
-        match spec.and_then(|spec| executors::start(self.state, spec)) {
+        let maker = live.scope_of_maker(self.state);
+        match spec.and_then(|spec| executors::start(&maker?, spec)) {
             Ok(hosted) => {
                 self.hosts.push(Waiting {
                     run,

@@ -11,7 +11,6 @@ use belljar_ledger::{
     Actor, Draft, Event, LedgerPaths, Reader, ScheduleFired, ScheduleQueued, ScheduleSkipped,
 };
 use belljar_model::caller::{Principal, PrincipalKind};
-use belljar_model::schedule::Schedule;
 use belljar_model::{Caller, Config, RunId};
 use jiff::Timestamp;
 
@@ -21,7 +20,7 @@ use crate::config::ConfigFingerprint;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record::reading::read;
 use crate::runs::due::{Due, Watched};
-use crate::runs::schedules::{self, Recorded, instant, millis, run_of_slot, time};
+use crate::runs::schedules::{self, Configured, Recorded, instant, millis, run_of_slot, time};
 use crate::runs::slots::Slots;
 use crate::runs::submit;
 use crate::scope::Scoped;
@@ -52,7 +51,7 @@ pub(super) struct Schedules {
 
 #[derive(Debug)]
 struct Entry {
-    schedule: Schedule,
+    configured: Configured,
     slots: Slots,
     decided: Timestamp,
     queued: Option<Timestamp>,
@@ -90,7 +89,7 @@ impl Driver<'_> {
     pub(super) fn look_for_schedules(&mut self) -> Result<(), EngineError> {
         self.schedules.last_look = Some(Instant::now());
         let state = self.state;
-        let fingerprint = ConfigFingerprint::of(state.host(), state.config_file(), None);
+        let fingerprint = state.config_fingerprint(None);
         if self.schedules.fingerprint.as_ref() != Some(&fingerprint) {
             self.schedules.fingerprint = Some(fingerprint);
             self.schedules.config = match state.load_config(None) {
@@ -105,17 +104,25 @@ impl Driver<'_> {
             self.schedules.enabled.clear();
             return Ok(());
         };
-        let all: Vec<Schedule> = config.schedules().cloned().collect();
+        let all = match schedules::configured(state, config) {
+            Ok(all) => all,
+            Err(error) => {
+                // The runs of the tenant go on.
+                self.report(format!("no schedule is active: {error:#}"));
+                Vec::new()
+            }
+        };
         if all.is_empty() {
             self.schedules.enabled.clear();
             return Ok(());
         }
-        let names: BTreeSet<&str> = all.iter().map(|schedule| schedule.name.as_str()).collect();
+        let names: BTreeSet<&str> = all.iter().map(|it| it.schedule.name.as_str()).collect();
         self.reader.refresh().kind(ErrorKind::Broken)?;
         let recorded = Recorded::read(&self.reader, &names)?;
         let mut earlier = std::mem::take(&mut self.schedules.enabled);
         let now = time(state);
-        for schedule in &all {
+        for configured in &all {
+            let schedule = &configured.schedule;
             let name = schedule.name.to_string();
             let recorded = recorded.get(&name).cloned().unwrap_or_default();
             if recorded.is_paused() {
@@ -139,11 +146,11 @@ impl Driver<'_> {
                     Some((decided, queued)) => (decided.max(instant(since).min(now)), queued),
                     None => self.restore(&name, &recorded, since)?,
                 };
-                Entry { schedule: schedule.clone(), slots, decided, queued }
+                Entry { configured: configured.clone(), slots, decided, queued }
             } else {
                 let event = schedules::enabled(schedule, None, millis(now));
                 self.record_schedule(event)?;
-                Entry { schedule: schedule.clone(), slots, decided: now, queued: None }
+                Entry { configured: configured.clone(), slots, decided: now, queued: None }
             };
             self.schedules.enabled.insert(name, entry);
         }
@@ -196,7 +203,8 @@ impl Driver<'_> {
         for (name, entry) in &self.schedules.enabled {
             let runs = self.schedules.origins.values();
             let has_open_run = runs.flatten().any(|origin| origin == name);
-            let Entry { schedule, slots, decided, queued } = entry;
+            let Entry { configured, slots, decided, queued } = entry;
+            let schedule = &configured.schedule;
             let watched = Watched {
                 slots,
                 missed: schedule.missed,
@@ -265,7 +273,7 @@ impl Driver<'_> {
         if is_fired {
             return Ok(false);
         }
-        let started = schedules::plan(self.state, config, &entry.schedule).and_then(|parts| {
+        let started = schedules::plan(self.state, config, &entry.configured).and_then(|parts| {
             let (plan, base) = parts;
             schedules::remove_leftover(&self.state.store().layout().plan(run))?;
             let principal = Principal::new(PrincipalKind::Schedule, name);

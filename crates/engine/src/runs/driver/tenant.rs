@@ -74,7 +74,7 @@ impl Driver<'_> {
     pub(super) fn look_for_budget(&mut self) -> Result<(), EngineError> {
         self.budget.last_look = Some(Instant::now());
         let state = self.state;
-        let fingerprint = ConfigFingerprint::of(state.host(), state.config_file(), None);
+        let fingerprint = state.config_fingerprint(None);
         if self.budget.fingerprint.as_ref() == Some(&fingerprint) {
             return Ok(());
         }

@@ -1,7 +1,8 @@
-//! The rows of the accounts of a tenant.
+//! The rows of the accounts of a tenant and of its principals.
 //!
 //! A tenant has an account for its whole history, which also has the reservations, and one for each day and
-//! month with usage. So the period of its budget can change without a rebuild. Limits are not stored.
+//! month with usage. So the period of its budget can change without a rebuild. A principal has an account for
+//! each day on which its runs used something. Limits are not stored.
 //!
 //! The rest of a budget depends on these rows, and SQLite has no checksums, so each row has one.
 
@@ -27,6 +28,12 @@ pub(super) fn tenant_owner(day: Day, period: Period) -> String {
     }
 }
 
+/// Returns the owner of the account of a principal for a day.
+pub(super) fn principal_owner(principal: &str, day: Day) -> String {
+    // A principal contains no space.
+    format!("by {principal} {}", day.name(Period::Day).unwrap_or_default())
+}
+
 /// The amounts of an account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct AccountRow {
@@ -34,7 +41,7 @@ pub(super) struct AccountRow {
     pub(super) used: Used,
 }
 
-/// Reads an account of the tenant. A row with a wrong checksum is an error.
+/// Reads an account of the tenant or of a principal. A row with a wrong checksum is an error.
 pub(super) fn read(connection: &Connection, owner: &str) -> rusqlite::Result<AccountRow> {
     let sql = "SELECT unit, reserved, spent, over, sum FROM account WHERE owner = ?1";
     let mut statement = connection.prepare_cached(sql)?;
@@ -89,7 +96,7 @@ pub(super) fn newest_day(connection: &Connection) -> rusqlite::Result<Option<Day
     owner.map(|owner| day(owner).ok_or(invalid_value(0))).transpose()
 }
 
-/// The accounts of the tenant that one transaction changes.
+/// The accounts of the tenant and of its principals that one transaction changes.
 #[derive(Debug, Default)]
 pub(super) struct TenantRows {
     accounts: BTreeMap<String, AccountRow>,
@@ -98,10 +105,11 @@ pub(super) struct TenantRows {
 }
 
 impl TenantRows {
-    /// Adds what a fact books.
+    /// Adds what a fact of a principal's run books.
     pub(super) fn add(
         &mut self,
         transaction: &Transaction<'_>,
+        principal: &str,
         booking: &Booking,
         at: Moment,
     ) -> rusqlite::Result<()> {
@@ -116,8 +124,10 @@ impl TenantRows {
         };
         let day = newest.into_iter().fold(Day::of(at), Day::max);
         self.newest = Some(Some(day));
-        for period in [Period::Total, Period::Month, Period::Day] {
-            let used = &mut self.account(transaction, &tenant_owner(day, period))?.used;
+        let periods = [Period::Total, Period::Month, Period::Day];
+        let owners = periods.map(|period| tenant_owner(day, period));
+        for owner in owners.into_iter().chain([principal_owner(principal, day)]) {
+            let used = &mut self.account(transaction, &owner)?.used;
             used.spent = used.spent.plus(booking.used.spent);
             used.over = used.over.plus(booking.used.over);
         }

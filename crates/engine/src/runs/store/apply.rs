@@ -3,12 +3,15 @@
 //! Only events decide, never the plan of a run: a rebuild reads no files of runs. So the state of an output
 //! that is being checked is `done` until its checks have ended.
 
+mod boxes;
+
 use std::collections::HashMap;
 
 use belljar_ledger::{Event, Query, Reader, Row, RunCreated};
 use belljar_model::Purpose;
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 
+use self::boxes::BoxRows;
 use super::accounts::TenantRows;
 use super::sqlite::{RUN_COLUMNS, StoredRun, invalid_value, number, position};
 use super::{RunStatus, StoreError};
@@ -64,7 +67,8 @@ pub(super) fn apply(
     applied: &mut Applied,
     until: u64,
 ) -> Result<(), StoreError> {
-    let mut rows = Rows { transaction, runs: HashMap::new(), tenant: TenantRows::default() };
+    let (tenant, boxes) = (TenantRows::default(), BoxRows::default());
+    let mut rows = Rows { transaction, runs: HashMap::new(), tenant, boxes };
     while applied.next < until {
         let query = Query {
             after: applied.next.checked_sub(1),
@@ -99,6 +103,7 @@ struct Rows<'t> {
     /// The runs with events in this transaction; `None` for runs that are not of plans.
     runs: HashMap<String, Option<StoredRun>>,
     tenant: TenantRows,
+    boxes: BoxRows,
 }
 
 /// The columns of a task that a fact sets. Those that are `None` stay as they are, except `due`.
@@ -115,8 +120,14 @@ struct TaskChange<'a> {
 
 impl Rows<'_> {
     fn add(&mut self, reader: &Reader, row: &Row) -> Result<(), StoreError> {
-        let Some(run) = row.run.filter(|_| is_relevant(&row.kind)) else { return Ok(()) };
+        let Some(run) = row.run else { return Ok(()) };
         let run = run.to_string();
+        if boxes::is_relevant(&row.kind) {
+            return self.boxes.add(self.transaction, reader, run, row);
+        }
+        if !is_relevant(&row.kind) {
+            return Ok(());
+        }
         let ledger = |error| StoreError::Ledger(anyhow::anyhow!("{error:#}"));
         let is_first = row.kind == "run.created";
         if !is_first && self.run(&run)?.is_none() {
@@ -148,6 +159,9 @@ impl Rows<'_> {
 
     fn created(&mut self, run: String, created: &RunCreated, row: &Row) {
         let purpose = created.purpose.as_deref().and_then(|purpose| purpose.parse().ok());
+        if purpose != Some(Purpose::Plan) {
+            self.boxes.created(&run, created, row);
+        }
         let stored = (purpose == Some(Purpose::Plan)).then(|| StoredRun {
             run: run.clone(),
             tenant: created.tenant.clone().unwrap_or_default(),
@@ -378,7 +392,8 @@ impl Rows<'_> {
         if reserved.is_zero() && returned.is_zero() && used.all().is_zero() {
             return Ok(());
         }
-        self.tenant.add(self.transaction, booking, at)?;
+        let principal = self.run(run)?.map(|stored| stored.principal.clone()).unwrap_or_default();
+        self.tenant.add(self.transaction, &principal, booking, at)?;
         let owners = [run_owner(run), format!("task {run}/{task}")];
         let sql = "INSERT INTO account VALUES (?1, ?2, max(0, ?3), ?4, ?5, NULL)
             ON CONFLICT (owner, unit) DO UPDATE SET
@@ -432,6 +447,7 @@ impl Rows<'_> {
                 stored.sum(),
             ))?;
         }
+        self.boxes.finish(self.transaction)?;
         self.tenant.finish(self.transaction)
     }
 }

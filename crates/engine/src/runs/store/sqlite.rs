@@ -3,8 +3,12 @@
 //! SQLite finds the write-ahead log beside its database by name. Opening and removing the database therefore
 //! hold a lock, so that no process combines files of two databases.
 
+pub(in crate::runs) mod boxes;
+pub(in crate::runs) mod listed;
+mod principals;
 mod slots;
 mod tenants;
+pub(in crate::runs) mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -22,13 +26,12 @@ use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior, params_from_iter
 
 use super::apply::{self, Applied};
 use super::{Cursor, Page, RunRow, RunStatus, RunsQuery, StoreError, TaskCounts};
-use crate::runs::budget::{Amounts, Unit};
 use crate::runs::machine::Moment;
 use crate::store::layout::Layout;
 use crate::store::lock::{self, LockGuard, Rank};
 
 /// The version of the tables, raised with every change; a database of another version is rebuilt.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// The maximum time that a caller waits for other processes.
 const BUSY: Duration = Duration::from_secs(5);
@@ -36,8 +39,9 @@ const BUSY: Duration = Duration::from_secs(5);
 /// The suffixes of the files that SQLite creates beside the database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// `item` is -1 for a task without instances. `sum` is a checksum of the other columns; only the accounts of
-/// the tenant have one.
+/// `item` is -1 for a task without instances. `sum` is a checksum of the other columns; of the accounts, only
+/// those of the tenant have one. The table `box` has the runs that are not of plans. The columns `micros` and
+/// `money` of the usage have millionths of seconds and of US dollars.
 const TABLES: &str = "
 CREATE TABLE meta (
     id BIGINT PRIMARY KEY,
@@ -108,10 +112,39 @@ CREATE TABLE slot (
     run TEXT NOT NULL,
     PRIMARY KEY (schedule, instant)
 );
+CREATE TABLE box (
+    run TEXT PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    name TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT,
+    seq BIGINT NOT NULL,
+    opened BIGINT NOT NULL,
+    ended BIGINT,
+    template TEXT NOT NULL,
+    directory BLOB,
+    sum BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX box_of_tenant ON box (tenant, seq);
+CREATE INDEX box_open ON box (tenant, seq) WHERE ended IS NULL;
+CREATE TABLE usage (
+    kind TEXT NOT NULL,
+    hour BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    calls BIGINT NOT NULL,
+    tokens BIGINT NOT NULL,
+    money BIGINT NOT NULL,
+    micros BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    PRIMARY KEY (kind, hour, name, principal)
+);
 ";
 
 /// All tables except `meta`.
-const DERIVED: [&str; 5] = ["run", "task", "account", "gate", "slot"];
+const DERIVED: [&str; 7] = ["run", "task", "account", "gate", "slot", "box", "usage"];
 
 pub(super) const RUN_COLUMNS: &str = "run, tenant, principal, name, state, plan, seq, opened, ended, \
                                       template, directory, tasks, done, sum";
@@ -319,14 +352,7 @@ impl RunDb {
     /// Adds the usage to a row.
     fn complete(&self, stored: StoredRun) -> Result<RunRow, StoreError> {
         let invalid = || StoreError::Damaged(None);
-        let sql = "SELECT unit, spent + over FROM account WHERE owner = ?1";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let mut accounts = statement.query([apply::run_owner(&stored.run)])?;
-        let mut spent = Amounts::default();
-        while let Some(row) = accounts.next()? {
-            let name: String = row.get(0)?;
-            spent = spent.with(Unit::named(&name).ok_or_else(invalid)?, position(row, 1)?);
-        }
+        let spent = self.spent(&apply::run_owner(&stored.run))?;
         Ok(RunRow {
             run: stored.run.parse().map_err(|_| invalid())?,
             status: RunStatus::named(&stored.state).ok_or_else(invalid)?,
@@ -361,7 +387,7 @@ impl RunDb {
 #[cfg(test)]
 thread_local! {
     /// The number of steps of SQLite for the pages of this thread.
-    pub(super) static STEPS: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+    pub(in crate::runs) static STEPS: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]
@@ -431,6 +457,13 @@ impl StoredRun {
         let [a, b, c, d, e, f, g, h, ..] = *Digest::of(&parts).as_bytes();
         i64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
+}
+
+/// Returns a checksum of texts.
+fn checksum(texts: &[&str]) -> i64 {
+    let parts: Vec<&[u8]> = texts.iter().flat_map(|text| [text.as_bytes(), b"\0"]).collect();
+    let [a, b, c, d, e, f, g, h, ..] = *Digest::of(&parts).as_bytes();
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// Converts a number, which is below 2^63 like every index and time.

@@ -146,7 +146,7 @@ fn names(page: &Page<RunRow>) -> Vec<&str> {
 fn dump(home: &Home) -> Vec<Vec<Value>> {
     let connection = Connection::open(home.path()).unwrap();
     let mut all = Vec::new();
-    for table in ["meta", "run", "task", "account", "gate"] {
+    for table in ["meta", "run", "task", "account", "gate", "box", "usage"] {
         let sql = format!("SELECT '{table}', * FROM {table} ORDER BY 2, 3, 4");
         let mut statement = connection.prepare(&sql).unwrap();
         let columns = statement.column_count();

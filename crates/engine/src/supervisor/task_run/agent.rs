@@ -127,7 +127,7 @@ impl TaskHost {
         }
         launch.masks = masks;
         launch.files = files;
-        launch.files.push(gitconfig(state.host(), Some(&identity)));
+        launch.files.push(gitconfig(state, Some(&identity)));
         launch.workspace = Some(open_clone(&clone)?);
         launch.home = Some(self.agent_home(&home, owner)?);
         launch.output_dir = Some(self.dir.clone());
@@ -167,7 +167,9 @@ impl TaskHost {
         let (argv, made) = (outfit.argv, outfit.made);
         let config = config.with_secrets(made.secrets);
         let template = template.with(made.overrides).kind(ErrorKind::Invalid)?;
-        let template = template.anchored(&work.current_dir, state.host().user_home().as_deref());
+        let mut template =
+            template.anchored(&work.current_dir, state.host().user_home().as_deref());
+        state.clamp(&mut template.limits)?;
         policy::refuse_own_program(state.host(), &template, Some(repo))?;
         let mut network = NetworkSpec::of(&template, &config, state.host())?;
         if let Some(network) = &mut network {

@@ -4,13 +4,16 @@ use axum::response::Response;
 use belljar_engine::moment;
 use http::header::{IF_MATCH, SET_COOKIE};
 use http::{HeaderValue, StatusCode};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::{Access, Operation, Routes};
 use crate::auth::api_token::{ApiToken, TokenId};
 use crate::serve::access::{Act, Extent, Grant, Scope, TokenKind, extent};
-use crate::serve::call::{Call, blocking, empty_response, json_response};
+use crate::serve::call::{Call, blocking, check_version, empty_response, json_response};
 use crate::serve::identity::{COOKIE_NAME, Credential, Identity};
+use crate::serve::json;
+use crate::serve::page::{List, PageParameters};
 use crate::serve::problem::{Problem, ProblemKind};
 use crate::serve::store::{Millis, SessionRow, TenantKey, TokenRow};
 
@@ -22,22 +25,62 @@ const AGENT_DAYS: (u64, u64) = (7, 7);
 /// The maximum number of valid tokens of a tenant.
 const MAX_TOKENS: usize = 200;
 /// The version of a token, which never changes while the token is valid.
-const TOKEN_VERSION: &str = "\"1\"";
+const TOKEN_VERSION: &str = "1";
+
+/// The names of the lists in their cursors.
+const TOKENS: &str = "tokens";
+const SESSIONS: &str = "sessions";
 
 pub(super) fn add(routes: Routes) -> Routes {
     let own = Access::For(Act::OwnAccount);
     routes
-        .add(Operation::get("/v1/me", Access::Authenticated), me)
+        .add(
+            Operation::get("/v1/me", Access::Authenticated)
+                .about("Describes the sender of the request")
+                .returns::<Me>(StatusCode::OK),
+            me,
+        )
         .add(Operation::post("/auth/logout", own), logout)
-        .add(Operation::get("/v1/tokens", own), tokens)
-        .add(Operation::post("/v1/tokens", own), create_token)
-        .add(Operation::delete("/v1/tokens/{token}", own), revoke_token)
-        .add(Operation::get("/v1/sessions", own), sessions)
-        .add(Operation::delete("/v1/sessions/{session}", own), end_session)
+        .add(
+            Operation::get("/v1/tokens", own)
+                .about("Lists the tokens that the sender may manage")
+                .query::<PageParameters>()
+                .returns::<List<TokenView>>(StatusCode::OK),
+            tokens,
+        )
+        .add(
+            Operation::post("/v1/tokens", own)
+                .about("Creates a token, whose secret is shown once")
+                .body::<NewToken>()
+                .returns::<CreatedToken<'_>>(StatusCode::CREATED)
+                .problems(&[ProblemKind::EXISTS])
+                .shown_once(),
+            create_token,
+        )
+        .add(
+            Operation::delete("/v1/tokens/{token}", own)
+                .about("Revokes a token")
+                .returns_empty(StatusCode::NO_CONTENT)
+                .problems(&[ProblemKind::STALE, ProblemKind::NO_VERSION]),
+            revoke_token,
+        )
+        .add(
+            Operation::get("/v1/sessions", own)
+                .about("Lists the sessions that the sender may manage")
+                .query::<PageParameters>()
+                .returns::<List<SessionView>>(StatusCode::OK),
+            sessions,
+        )
+        .add(
+            Operation::delete("/v1/sessions/{session}", own)
+                .about("Ends a session")
+                .returns_empty(StatusCode::NO_CONTENT),
+            end_session,
+        )
 }
 
 /// The sender of the request, as the server sees it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Me {
     principal: String,
     tenant: String,
@@ -100,15 +143,8 @@ async fn logout(call: Call) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// A list of the API. It has no more pages if `next` is null.
-#[derive(Serialize)]
-struct List<T> {
-    items: Vec<T>,
-    next: Option<String>,
-}
-
 /// A token without its secret part.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct TokenView {
     id: String,
     name: String,
@@ -133,7 +169,7 @@ impl TokenView {
             created: time(row.created),
             expires: time(row.expires),
             revoked: row.revoked.map(time),
-            version: TOKEN_VERSION.trim_matches('"'),
+            version: TOKEN_VERSION,
         }
     }
 }
@@ -145,26 +181,41 @@ fn may_manage(who: &Identity, maker: &belljar_model::caller::Principal) -> bool 
 }
 
 async fn tokens(call: Call) -> Result<Response, Problem> {
+    let page = call.page(TOKENS)?;
     let (who, app) = (call.who()?.clone(), call.app.clone());
     let tenant = who.tenant().clone();
     let rows = blocking(&call.app, move || Ok(app.store.tokens(&tenant)?)).await?;
     let visible = rows.iter().filter(|row| may_manage(&who, &row.maker));
-    let items = visible.map(TokenView::of).collect();
-    json_response(StatusCode::OK, &List::<TokenView> { items, next: None })
+    let slice = page.slice(visible.map(TokenView::of), |view| view.id.clone());
+    call.list(TOKENS, slice.items, slice.last.as_deref())
 }
 
 /// The description of a new token.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewToken {
+    #[schemars(regex(pattern = r"^[A-Za-z0-9._-]{1,64}$"))]
     name: String,
+    #[schemars(schema_with = "schema_of_kind")]
     kind: String,
+    #[schemars(schema_with = "schema_of_scopes")]
     scopes: Vec<String>,
+    #[serde(default, deserialize_with = "json::integer")]
+    #[schemars(range(min = 1, max = 366))]
     days: Option<u64>,
 }
 
+fn schema_of_kind(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": TokenKind::ALL.map(TokenKind::name) })
+}
+
+fn schema_of_scopes(_: &mut SchemaGenerator) -> Schema {
+    let scope = json_schema!({ "type": "string", "enum": Scope::ALL.map(Scope::name) });
+    json_schema!({ "type": "array", "minItems": 1, "items": scope })
+}
+
 /// A new token with its secret, which is shown only once.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct CreatedToken<'a> {
     token: &'a str,
     #[serde(flatten)]
@@ -177,15 +228,20 @@ async fn create_token(call: Call) -> Result<Response, Problem> {
     let (app, mut change) = (call.app.clone(), call.change("token.created", &row.name)?);
     change.details = row.scopes.iter().map(ToString::to_string).collect();
     let (token, row) = blocking(&call.app, move || {
-        let valid = app.store.tokens(&row.key.0)?;
+        let all = app.store.tokens(&row.key.0)?;
         let now = app.now();
-        let mut valid = valid.iter().filter(|it| it.revoked.is_none() && it.expires > now);
-        if valid.clone().count() >= MAX_TOKENS {
+        let is_valid = |it: &TokenRow| it.revoked.is_none() && it.expires > now;
+        if all.iter().filter(|it| is_valid(it)).count() >= MAX_TOKENS {
             let detail = format!("the tenant has {MAX_TOKENS} valid tokens; revoke one first");
             return Err(Problem::new(ProblemKind::WRONG_STATE, detail));
         }
-        if valid.any(|it| it.name == row.name) {
-            let detail = "a valid token has this name; choose another name or revoke that token";
+        // Objects belong to the person whose token made them, so a name never changes its owner.
+        let is_taken = |it: &&TokenRow| {
+            (&it.name, it.kind) == (&row.name, row.kind) && (is_valid(it) || it.maker != row.maker)
+        };
+        if all.iter().any(|it| is_taken(&it)) {
+            let detail =
+                "a valid token, or a token of another person, has this name; choose another";
             return Err(Problem::new(ProblemKind::EXISTS, detail).field("/name"));
         }
         change.record(&app)?;
@@ -234,7 +290,8 @@ fn new_token(new: &NewToken, who: &Identity, now: Millis) -> Result<TokenRow, Pr
             let detail = format!("unknown scope; the scopes are {}", known.join(", "));
             Problem::invalid(detail).field(pointer.clone())
         })?;
-        if extent(scope.act(), who.role, &who.grant) == Extent::Nothing {
+        let has_right = |act: &Act| extent(*act, who.role, &who.grant) > Extent::Nothing;
+        if !scope.acts().first().is_some_and(has_right) {
             let detail = format!("your role does not have the rights of the scope {scope}");
             return Err(Problem::new(ProblemKind::FORBIDDEN, detail).field(pointer));
         }
@@ -277,7 +334,7 @@ async fn revoke_token(call: Call) -> Result<Response, Problem> {
         let rows = app.store.tokens(who.tenant())?;
         let row = rows.iter().find(|row| row.key.1 == id && row.revoked.is_none());
         row.filter(|row| may_manage(&who, &row.maker)).ok_or_else(unknown)?;
-        check_version(shown.as_deref())?;
+        check_version(shown.as_deref(), TOKEN_VERSION)?;
         change.record(&app)?;
         if app.store.revoke(&who.key(id), app.now())? { Ok(()) } else { Err(unknown()) }
     })
@@ -285,23 +342,8 @@ async fn revoke_token(call: Call) -> Result<Response, Problem> {
     Ok(empty_response())
 }
 
-/// Checks that the sender has seen the current version of the object.
-fn check_version(shown: Option<&str>) -> Result<(), Problem> {
-    match shown {
-        Some(TOKEN_VERSION) => Ok(()),
-        Some(_) => {
-            let detail = "the object has another version; read it again";
-            Err(Problem::new(ProblemKind::STALE, detail))
-        }
-        None => {
-            let detail = "send the version of the object in the header `If-Match`, in quotes";
-            Err(Problem::new(ProblemKind::NO_VERSION, detail))
-        }
-    }
-}
-
 /// A session without its secret.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SessionView {
     id: String,
     principal: String,
@@ -326,6 +368,7 @@ impl SessionView {
 }
 
 async fn sessions(call: Call) -> Result<Response, Problem> {
+    let page = call.page(SESSIONS)?;
     let (who, app) = (call.who()?.clone(), call.app.clone());
     let tenant = who.tenant().clone();
     let rows = blocking(&call.app, move || Ok(app.store.sessions(&tenant, app.now())?)).await?;
@@ -334,8 +377,9 @@ async fn sessions(call: Call) -> Result<Response, Problem> {
         Credential::LocalSocket | Credential::Token { .. } => None,
     };
     let visible = rows.iter().filter(|row| may_manage(&who, &row.owner.1));
-    let items = visible.map(|row| SessionView::of(row, current)).collect();
-    json_response(StatusCode::OK, &List::<SessionView> { items, next: None })
+    let views = visible.map(|row| SessionView::of(row, current));
+    let slice = page.slice(views, |view| view.id.clone());
+    call.list(SESSIONS, slice.items, slice.last.as_deref())
 }
 
 async fn end_session(call: Call) -> Result<Response, Problem> {
@@ -356,6 +400,6 @@ async fn end_session(call: Call) -> Result<Response, Problem> {
 }
 
 /// Formats a time for the API: RFC 3339 in UTC.
-pub(super) fn time(millis: Millis) -> String {
+pub(in crate::serve) fn time(millis: Millis) -> String {
     moment::rfc3339(millis.saturating_mul(1_000_000))
 }

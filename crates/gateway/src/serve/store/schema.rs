@@ -6,11 +6,26 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
-/// The version of the tables.
-const VERSION: i64 = 1;
-
 /// The maximum time that a call waits for another process, such as a backup.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// The changes of the tables, one for each version. The last one makes the current version.
+const CHANGES: [&str; 2] = [TABLES, REQUEST_KEYS];
+
+const REQUEST_KEYS: &str = "
+CREATE TABLE request_key (
+    tenant TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    name TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    created BIGINT NOT NULL,
+    status BIGINT,
+    content_type TEXT,
+    body BLOB,
+    PRIMARY KEY (tenant, principal, name)
+);
+CREATE INDEX request_key_by_age ON request_key (created);
+";
 
 const TABLES: &str = "
 CREATE TABLE installation (id BIGINT PRIMARY KEY, name TEXT NOT NULL, key BLOB NOT NULL);
@@ -96,7 +111,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     };
     let mut connection = Connection::open(path).map_err(failed)?;
     let version = prepare(&mut connection).map_err(failed)?;
-    if version > VERSION {
+    if usize::try_from(version).map_or(true, |version| version > CHANGES.len()) {
         return Err(StoreError::Newer(path.to_owned()));
     }
     let result: String =
@@ -108,7 +123,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Sets up the connection, creates missing tables, and returns the version of the tables.
+/// Sets up the connection, makes the tables current, and returns the version that the database had.
 fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -116,9 +131,11 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     let change = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let version: i64 = change.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if version == 0 {
-        change.execute_batch(TABLES)?;
-        change.pragma_update(None, "user_version", VERSION)?;
+    let missing = usize::try_from(version).ok().and_then(|version| CHANGES.get(version..));
+    if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+        missing.iter().try_for_each(|sql| change.execute_batch(sql))?;
+        let current = i64::try_from(CHANGES.len()).unwrap_or(i64::MAX);
+        change.pragma_update(None, "user_version", current)?;
     }
     change.commit()?;
     Ok(version)

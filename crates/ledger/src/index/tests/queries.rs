@@ -106,7 +106,7 @@ proptest! {
         let effects = |cause| (0..).zip(&made.entries).filter(move |(_, entry)| entry.cause == Some(cause));
         for cause in 0..60 {
             let expected: Vec<u64> = effects(cause).map(|(index, _)| index).collect();
-            prop_assert_eq!(indices(&index.effects_of(cause).unwrap()), expected);
+            prop_assert_eq!(indices(&index.effects_of(cause, None).unwrap()), expected);
         }
         let verdict = |entry: &Entry| match entry.fields.get("verdict") {
             Some(Value::Text(text)) => Some(text.clone()),

@@ -293,7 +293,7 @@ fn c08_project_file_with_secrets_roots_or_a_proxy_is_refused() {
         let parse = |scope| Config::parse(text, Path::new("belljar.toml"), scope);
         assert!(parse(Scope::Operator).is_ok(), "the operator's file may have it");
         let expect = format!(
-            "belljar.toml:1: `[{section}]` is only valid in the operator's own file; remove it from the project's file"
+            "belljar.toml:1: `[{section}]` is only valid in the operator's own file; remove it from this file"
         );
         assert_eq!(parse(Scope::Project).unwrap_err().to_string(), expect);
     }

@@ -1,0 +1,446 @@
+//! Every route of the API with every kind of sender: the right sender succeeds, and all others are refused.
+//!
+//! The expected results are made from `x-belljar-rights` of the OpenAPI document. [`steps`] has a valid request
+//! for each operation of the document.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use belljar_gateway::{Prover, Rate};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::client::TestResponse;
+use crate::gateway::{Login, TestGateway};
+
+/// A part of the names of all objects of the other tenant.
+const CANARY: &str = "canary7";
+
+/// Routes whose response does not end.
+const STREAMS: [&str; 2] = ["GET /v1/events", "GET /v1/boxes/{box}/screen"];
+
+/// A valid request for an operation.
+struct Step {
+    /// The method and the path as in the OpenAPI document.
+    operation: &'static str,
+    query: &'static str,
+    /// A text `{name}` in a value stands for the saved value of this name.
+    body: Value,
+    headers: &'static [&'static str],
+    status: u16,
+    /// The parts of the response that later requests need: a name and a JSON pointer.
+    saves: &'static [(&'static str, &'static str)],
+}
+
+fn step(operation: &'static str, status: u16) -> Step {
+    Step { operation, query: "", body: Value::Null, headers: &[], status, saves: &[] }
+}
+
+impl Step {
+    fn query(self, query: &'static str) -> Self {
+        Self { query, ..self }
+    }
+
+    fn body(self, body: Value) -> Self {
+        Self { body, ..self }
+    }
+
+    fn headers(self, headers: &'static [&'static str]) -> Self {
+        Self { headers, ..self }
+    }
+
+    fn saves(self, saves: &'static [(&'static str, &'static str)]) -> Self {
+        Self { saves, ..self }
+    }
+
+    fn method(&self) -> &'static str {
+        self.operation.split_once(' ').unwrap().0
+    }
+
+    fn path(&self) -> &'static str {
+        self.operation.split_once(' ').unwrap().1
+    }
+
+    /// Returns whether the step removes objects that other steps need.
+    fn is_last(&self) -> bool {
+        self.method() == "DELETE"
+    }
+}
+
+const VERSION_1: &[&str] = &["If-Match: \"1\""];
+
+/// Returns valid requests for all operations, in an order in which each one succeeds for an owner.
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        step("GET /healthz", 200),
+        step("GET /readyz", 200),
+        step("GET /openapi.json", 200),
+        step("GET /metrics", 200),
+        step("GET /v1/me", 200),
+        step("GET /v1/events", 200).query("from=0"),
+        step("POST /v1/tokens", 201)
+            .body(json!({ "name": "{name}", "kind": "service", "scopes": ["mcp"] }))
+            .saves(&[("token", "/id")]),
+        step("GET /v1/tokens", 200),
+        step("GET /v1/sessions", 200).saves(&[("session", "/items/0/id")]),
+        step("GET /v1/doctor", 200),
+        step("POST /v1/doctor/prove", 202).body(json!({ "wait_ms": 0 })),
+        step("GET /v1/doctor/prove", 200),
+    ];
+    steps.extend(box_steps());
+    steps.extend([
+        step("GET /v1/ledger/events", 200).saves(&[("event", "/items/0/index")]),
+        step("GET /v1/ledger/events/{event}", 200),
+        step("GET /v1/ledger/events/{event}/proof", 200),
+        step("GET /v1/ledger/checkpoint", 200),
+        step("GET /v1/ledger/consistency", 200),
+        step("GET /v1/ledger/key", 200),
+        step("GET /v1/ledger/tile/{tile}", 200),
+        step("POST /v1/ledger/verify", 200).body(json!({ "wait_ms": 60_000 })),
+        step("GET /v1/ledger/verify", 200),
+        step("POST /v1/ledger/redact", 200).body(json!({ "events": [], "reason": "a test" })),
+        step("DELETE /v1/boxes/{box}", 204),
+        step("DELETE /v1/tokens/{token}", 204).headers(VERSION_1),
+        step("DELETE /v1/sessions/{session}", 204),
+    ]);
+    steps
+}
+
+fn box_steps() -> [Step; 15] {
+    [
+        step("POST /v1/boxes", 201)
+            .body(json!({ "name": "{name}", "program": ["/bin/sleep", "600"] }))
+            .saves(&[("box", "/name")]),
+        step("GET /v1/boxes", 200),
+        step("GET /v1/boxes/{box}", 200),
+        step("PATCH /v1/boxes/{box}", 200).body(json!({ "health": "true" })),
+        step("PUT /v1/boxes/{box}/network", 200).body(json!({ "mode": "none" })),
+        step("GET /v1/boxes/{box}/log", 200),
+        step("GET /v1/boxes/{box}/screen", 101).headers(&[
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Protocol: belljar.stream.v1",
+        ]),
+        step("POST /v1/boxes/{box}/pause", 200),
+        step("POST /v1/boxes/{box}/resume", 200),
+        step("POST /v1/boxes/{box}/stop", 200).body(json!({ "now": true })),
+        step("POST /v1/boxes/{box}/snapshot", 200).body(json!({ "tag": "one" })),
+        step("POST /v1/boxes/{box}/reset", 200).body(json!({ "discard_work": true })),
+        step("POST /v1/boxes/{box}/fork", 201).body(json!({ "name": "{name}-copy" })),
+        step("POST /v1/boxes/{box}/start", 200),
+        step("GET /v1/boxes", 200).query("q=state:running"),
+    ]
+}
+
+/// The objects that requests concern, by the names of the parts of paths.
+#[derive(Clone)]
+struct Objects(BTreeMap<String, String>);
+
+impl Objects {
+    fn named(name: &str) -> Self {
+        let known = [("name", name), ("tile", "0/000.p/1")];
+        Self(known.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    /// Replaces each `{name}` of a text by the saved value.
+    fn fill(&self, text: &str) -> String {
+        let known = self.0.iter();
+        known.fold(text.to_owned(), |text, (name, value)| {
+            text.replace(&format!("{{{name}}}"), value)
+        })
+    }
+
+    fn fill_body(&self, body: &Value) -> Value {
+        match body {
+            Value::String(text) => Value::String(self.fill(text)),
+            Value::Array(items) => items.iter().map(|item| self.fill_body(item)).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (name.clone(), self.fill_body(value))).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => body.clone(),
+        }
+    }
+
+    fn save(&mut self, step: &Step, body: &str) {
+        if step.saves.is_empty() {
+            return;
+        }
+        let body: Value = serde_json::from_str(body).unwrap();
+        for (name, pointer) in step.saves {
+            let value = body.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {body}"));
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            self.0.insert((*name).to_owned(), text);
+        }
+    }
+}
+
+/// A sender of requests.
+struct Sender {
+    name: String,
+    /// The name of the host that the requests are for, and the headers of the credential.
+    host: String,
+    credential: Vec<String>,
+    /// The role of the person, or of the maker of the token.
+    role: &'static str,
+    /// The kind of the token and its scopes.
+    token: Option<(&'static str, Vec<String>)>,
+}
+
+impl Sender {
+    fn person(name: &str, role: &'static str, login: &Login) -> Self {
+        let (host, credential) = (login.host.clone(), login.headers().to_vec());
+        Self { name: name.to_owned(), host, credential, role, token: None }
+    }
+
+    async fn token(
+        server: &TestGateway,
+        maker: (&Login, &'static str),
+        kind: &'static str,
+        scopes: &[&str],
+    ) -> Self {
+        let (login, role) = maker;
+        let name = format!("{kind}-{role}-{}", scopes.join("-").replace(':', "-"));
+        let name: String = name.chars().take(60).collect();
+        let new = json!({ "name": name, "kind": kind, "scopes": scopes });
+        let created = login.post(server, "/v1/tokens", &new).await;
+        let created: Value = serde_json::from_str(&created.body).unwrap();
+        let token = created["token"].as_str().unwrap_or_else(|| panic!("{name}: {created}"));
+        let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+        let credential = vec![format!("Authorization: Bearer {token}")];
+        Self { name, host: server.host(), credential, role, token: Some((kind, scopes)) }
+    }
+
+    fn nobody(server: &TestGateway) -> Self {
+        let (name, host) = ("nobody".to_owned(), server.host());
+        Self { name, host, credential: Vec::new(), role: "none", token: None }
+    }
+
+    async fn send(&self, server: &TestGateway, step: &Step, objects: &Objects) -> TestResponse {
+        let target = objects.fill(step.path());
+        let query = if step.query.is_empty() { String::new() } else { format!("?{}", step.query) };
+        let mut head =
+            format!("{} {target}{query} HTTP/1.1\r\nHost: {}\r\n", step.method(), self.host);
+        for line in self.credential.iter().map(String::as_str).chain(step.headers.iter().copied()) {
+            head.push_str(&format!("{line}\r\n"));
+        }
+        let is_upgrade = step.headers.iter().any(|line| line.starts_with("Upgrade"));
+        head.push_str(if is_upgrade { "Connection: Upgrade\r\n" } else { "Connection: close\r\n" });
+        let mut body = String::new();
+        if !step.body.is_null() {
+            body = objects.fill_body(&step.body).to_string();
+            head.push_str("Content-Type: application/json\r\n");
+        }
+        if step.method() != "GET" {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        let mut stream = TcpStream::connect(server.addr).await.unwrap();
+        stream.write_all(format!("{head}\r\n{body}").as_bytes()).await.unwrap();
+        if STREAMS.contains(&step.operation) {
+            let mut response = TestResponse::head(&mut stream).await;
+            response.body = start_of_stream(&mut stream).await;
+            return response;
+        }
+        TestResponse::whole(stream).await
+    }
+
+    /// Returns the objects that an operation can concern for this sender.
+    fn extent(&self, rights: &Value) -> Extent {
+        let of = |name: &str| match rights[name].as_str() {
+            Some("all") => Extent::All,
+            Some("own") => Extent::Own,
+            _ => Extent::None,
+        };
+        let Some((kind, scopes)) = &self.token else { return of(self.role) };
+        let known = rights["scopes"].as_array().unwrap();
+        let has_scope = known.iter().any(|scope| scopes.iter().any(|own| scope == own.as_str()));
+        if has_scope { of(kind).min(of(self.role)) } else { Extent::None }
+    }
+}
+
+/// The objects that an operation can concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Extent {
+    None,
+    Own,
+    All,
+}
+
+/// Returns what a stream sends at once.
+async fn start_of_stream(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let quiet = Duration::from_millis(100);
+    while let Ok(Ok(1..)) = tokio::time::timeout(quiet, stream.read_buf(&mut bytes)).await {}
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The operations of the OpenAPI document by method and path.
+fn operations(document: &Value) -> BTreeMap<String, Value> {
+    let paths = document["paths"].as_object().unwrap().iter();
+    let operations = paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().iter();
+        methods.map(move |(method, it)| (format!("{} {path}", method.to_uppercase()), it.clone()))
+    });
+    operations.collect()
+}
+
+async fn start() -> TestGateway {
+    let prover = Prover::new(vec!["A01"], |_, _| Ok(Vec::new()));
+    let server = TestGateway::with(|options| {
+        let unlimited = Rate::per_second(100_000, 100_000);
+        let limits = &mut options.limits;
+        (limits.reads, limits.writes, limits.failed_logins) = (unlimited, unlimited, unlimited);
+        options.prover = Some(prover);
+    })
+    .await;
+    let team = json!({ "name": "team-7", "issuer": "https://id.example", "subject": CANARY });
+    assert_eq!(server.local_post("/local/tenants", &team).await.status, 201);
+    server
+}
+
+/// Sends the requests in their order and returns the objects that they made.
+async fn succeed(
+    server: &TestGateway,
+    sender: &Sender,
+    name: &str,
+    is_wanted: impl Fn(&Step) -> bool,
+) -> Objects {
+    let mut objects = Objects::named(name);
+    for step in steps().iter().filter(|step| is_wanted(step)) {
+        let response = sender.send(server, step, &objects).await;
+        assert_eq!(response.status, step.status, "{} {response:?}", step.operation);
+        objects.save(step, &response.body);
+    }
+    objects
+}
+
+/// Returns people of all roles in the tenant `local`, and tokens of both kinds with one scope and with all scopes.
+async fn senders(server: &TestGateway, owner: &Login) -> Vec<Sender> {
+    let mut senders = vec![Sender::nobody(server)];
+    for role in ["owner", "admin", "operator", "member", "auditor"] {
+        let who = format!("person:https://id.example#{role}");
+        senders.push(Sender::person(role, role, &server.login_as("local", &who, role).await));
+    }
+    for kind in ["service", "agent"] {
+        for scope in SCOPES {
+            senders.push(Sender::token(server, (owner, "owner"), kind, &[scope]).await);
+        }
+        senders.push(Sender::token(server, (owner, "owner"), kind, &SCOPES).await);
+    }
+    let member = server.login_as("local", "person:https://id.example#maker", "member").await;
+    let scopes = ["boxes:read", "boxes:write", "runs:read", "ledger:read"];
+    senders.push(Sender::token(server, (&member, "member"), "service", &scopes).await);
+    senders
+}
+
+const SCOPES: [&str; 10] = [
+    "boxes:read",
+    "boxes:write",
+    "runs:read",
+    "runs:write",
+    "changes:apply",
+    "ledger:read",
+    "usage:read",
+    "metrics:read",
+    "secrets:write",
+    "mcp",
+];
+
+/// Returns whether the path has the name or id of an object. Positions in a ledger exist in every ledger.
+fn has_object(step: &Step) -> bool {
+    step.path().contains('{') && !step.path().contains("{event}") && !step.path().contains("{tile}")
+}
+
+#[tokio::test]
+async fn owner_gets_the_declared_success_from_every_operation() {
+    let server = start().await;
+    let document: Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
+    let described: BTreeSet<String> = operations(&document).into_keys().collect();
+    let known = steps().iter().map(|step| step.operation.to_owned()).collect();
+    assert_eq!(described, known, "an operation needs a valid request in `steps`");
+    let owner = Sender::person("owner", "owner", &server.login("local").await);
+    succeed(&server, &owner, "job", |_| true).await;
+}
+
+#[tokio::test]
+async fn f08_sender_of_one_tenant_gets_the_status_of_the_table_and_no_byte_of_another_tenant() {
+    let server = start().await;
+    let document: Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
+    let operations = operations(&document);
+    let team = Sender::person("team", "owner", &server.login("team-7").await);
+    let foreign = succeed(&server, &team, CANARY, |step| !step.is_last()).await;
+    let boxes = team.send(&server, &step("GET /v1/boxes", 200), &foreign).await;
+    assert!(boxes.body.contains(CANARY), "control: {boxes:?}");
+    let owner = server.login("local").await;
+    for (round, sender) in senders(&server, &owner).await.iter().enumerate() {
+        let mut objects = foreign.clone();
+        objects.0.insert("name".to_owned(), format!("own-{round}"));
+        for step in steps() {
+            let response = sender.send(&server, &step, &objects).await;
+            let about = format!("{} by {}: {response:?}", step.operation, sender.name);
+            assert!(!format!("{response:?}").contains(CANARY), "{about}");
+            let operation = &operations[step.operation];
+            if operation["security"].as_array().unwrap().is_empty() {
+                assert_eq!(response.status, step.status, "{about}");
+                continue;
+            }
+            if sender.credential.is_empty() {
+                assert_eq!(response.status, 401, "{about}");
+                continue;
+            }
+            let rights = &operation["x-belljar-rights"];
+            if rights.is_object() && sender.extent(rights) == Extent::None {
+                assert_eq!(response.status, 403, "{about}");
+            } else if has_object(&step) {
+                assert_eq!(response.status, 404, "{about}");
+            } else {
+                assert!(![401, 403, 500].contains(&response.status), "{about}");
+            }
+        }
+    }
+    let kept = team.send(&server, &step("GET /v1/boxes/{box}", 200), &foreign).await;
+    assert_eq!(kept.status, 200, "control: nobody removed the box of the other tenant {kept:?}");
+}
+
+#[tokio::test]
+async fn f08_sender_sees_and_changes_only_own_objects_where_the_table_says_own() {
+    let server = start().await;
+    let document: Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
+    let operations = operations(&document);
+    let login = server.login("local").await;
+    let owner = Sender::person("owner", "owner", &login);
+    let objects = succeed(&server, &owner, CANARY, |step| !step.is_last()).await;
+    let mut checked = BTreeMap::new();
+    for sender in senders(&server, &login).await {
+        if sender.credential.is_empty() {
+            continue;
+        }
+        for step in steps().iter().filter(|step| has_object(step)) {
+            // Accounts have rights of their own: an admin manages those of others.
+            let is_account = step.path().contains("{token}") || step.path().contains("{session}");
+            if is_account && ["owner", "admin"].contains(&sender.role) {
+                continue;
+            }
+            let extent = sender.extent(&operations[step.operation]["x-belljar-rights"]);
+            if extent == Extent::All
+                && (step.method() != "GET" || STREAMS.contains(&step.operation))
+            {
+                continue;
+            }
+            let response = sender.send(&server, step, &objects).await;
+            let about = format!("{} by {}: {response:?}", step.operation, sender.name);
+            *checked.entry(extent).or_insert(0) += 1;
+            match extent {
+                Extent::None => assert_eq!(response.status, 403, "{about}"),
+                Extent::Own => assert_eq!(response.status, 404, "{about}"),
+                Extent::All => assert_eq!(response.status, step.status, "{about}"),
+            }
+            let is_visible = format!("{response:?}").contains(CANARY);
+            assert!(extent == Extent::All || !is_visible, "{about}");
+        }
+    }
+    for extent in [Extent::None, Extent::Own, Extent::All] {
+        assert!(checked[&extent] > 5, "control: {checked:?}");
+    }
+}
