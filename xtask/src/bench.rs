@@ -4,6 +4,7 @@
 //! goal is a ratio to one of them, the reference. Each benchmark has its own file and returns a
 //! [`report::Report`] with its goals, which are the same as in `docs/specification.md`.
 
+mod api;
 mod append;
 mod broker;
 mod code;
@@ -56,6 +57,13 @@ Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--
                     dag-chain  time of a plan of 1,000 stubs in a chain
                     dag-box    time of a plan of 200 programs in boxes
                     dag-open   time to open a driver beside 1,000,000 finished runs, and its memory
+                    api        requests for a list to `belljar serve` at 64 connections: rate
+                    api-latency    the same: 99th percentile of the time
+                    api-run    a box, /bin/true and its result in one request
+                    api-events     memory of the server for each of 1,000 listeners of events
+                    api-terminals  memory of the server for each of 200 attached terminals
+                    api-boxes  a page of 10,000 boxes beside a page of 100
+                    api-runs   a page of 100,000 runs beside a page of 100
   --bin FILE      measure this belljar instead of building one
   --seconds N     time budget (start, start-net, verify, reopen: all rounds, default 30;
                   creates: one turn, default 10; append, broker: one turn, default 5)
@@ -89,6 +97,13 @@ const BENCHES: &[Bench] = &[
     Bench { name: "dag-chain", run: runs::chain },
     Bench { name: "dag-box", run: runs::boxes },
     Bench { name: "dag-open", run: runs::open },
+    Bench { name: "api", run: api::rate },
+    Bench { name: "api-latency", run: api::latency },
+    Bench { name: "api-run", run: api::run },
+    Bench { name: "api-events", run: api::events },
+    Bench { name: "api-terminals", run: api::terminals },
+    Bench { name: "api-boxes", run: api::boxes },
+    Bench { name: "api-runs", run: api::runs },
 ];
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
@@ -166,7 +181,8 @@ mod tests {
         assert_eq!(
             error,
             "unknown benchmark `stat`; the benchmarks are start, start-net, warm, code, creates, \
-             density, broker, download, append, verify, reopen, dag, dag-chain, dag-box, dag-open"
+             density, broker, download, append, verify, reopen, dag, dag-chain, dag-box, dag-open, api, \
+             api-latency, api-run, api-events, api-terminals, api-boxes, api-runs"
         );
     }
 }

@@ -49,6 +49,8 @@ const DEBIAN: &[Package] = &[
     Package { name: "python3-venv", program: "python3", reason: "needed to install mitmproxy" },
     Package { name: "socat", program: "socat", reason: "srt needs it" },
     Package { name: "ripgrep", program: "rg", reason: "srt needs it" },
+    Package { name: "wrk", program: "wrk", reason: "the load on the server" },
+    Package { name: "curl", program: "curl", reason: "reads a list of the server" },
     Package { name: "strace", program: "strace", reason: "needed for --profile" },
 ];
 

@@ -32,13 +32,13 @@ const MAX_MEMORY: f64 = 256.0 * 1024.0 * 1024.0;
 
 /// The measured program.
 #[derive(Debug)]
-struct RunsTool {
+pub(super) struct RunsTool {
     program: PathBuf,
     dir: PathBuf,
 }
 
 impl RunsTool {
-    fn build(lab: &Lab) -> Result<Self> {
+    pub(super) fn build(lab: &Lab) -> Result<Self> {
         dist::build(&["--package", "belljar-engine", "--example", "bench_runs"])?;
         let program = dist::output_dir()?.join("examples/bench_runs");
         Ok(Self { program, dir: lab.scratch.join("runs") })
@@ -50,7 +50,7 @@ impl RunsTool {
         command
     }
 
-    fn run(&self, action: &str, home: &Path, args: &[&str]) -> Result<Value> {
+    pub(super) fn run(&self, action: &str, home: &Path, args: &[&str]) -> Result<Value> {
         parse(&read(&mut self.command(action, home, args))?)
     }
 
