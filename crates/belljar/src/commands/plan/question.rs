@@ -21,20 +21,30 @@ use crate::print;
 /// The interval between two looks at the new events of the run.
 const INTERVAL: Duration = Duration::from_millis(200);
 
+/// Blocks the signals that cancel a run. The caller blocks them before it starts the run, so that no signal
+/// ends the command and leaves the run behind.
+pub(super) fn block_signals() -> Result<SignalFd, EngineError> {
+    SignalFd::new(&[SIGHUP, SIGINT, SIGTERM])
+        .context("cannot watch for signals")
+        .kind(ErrorKind::Broken)
+}
+
 /// Waits until the run of a question has ended.
 ///
 /// A signal cancels the run. A second signal ends the wait.
-pub(super) fn wait(state: &Scoped, run: RunId, author: &Author<'_>) -> Result<(), EngineError> {
-    let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGTERM])
-        .context("cannot watch for signals")
-        .kind(ErrorKind::Broken)?;
+pub(super) fn wait(
+    state: &Scoped,
+    run: RunId,
+    author: &Author<'_>,
+    signals: &SignalFd,
+) -> Result<(), EngineError> {
     let (number, of) = author.progress();
     let tier = author.tier();
     let what = format!("tier {tier} writes plan {number} of at most {of}, run {run}");
     if !print::has_status() {
         print::note(&what);
     }
-    let ended = follow(state, run, &signals, &what);
+    let ended = follow(state, run, signals, &what);
     print::end_status();
     ended
 }

@@ -17,7 +17,7 @@ use belljar_model::{RunId, display};
 use rustix::termios::QueueSelector;
 use serde::Serialize;
 
-use super::question::wait;
+use super::question::{block_signals, wait};
 use super::{configuration, shown, thousands};
 use crate::cli::Cli;
 use crate::cli::plan::{WriteArgs, WriteLimit};
@@ -46,10 +46,11 @@ pub(crate) fn run(cli: &Cli, args: &WriteArgs) -> Outcome {
     };
     let mut author = Author::open(&state, &dir, &request)?;
     let mut runs = Vec::new();
+    let signals = block_signals()?;
     let written = loop {
         let run = author.start()?;
         runs.push(run);
-        wait(&state, run, &author)?;
+        wait(&state, run, &author, &signals)?;
         match author.judge(run)? {
             Judged::Accepted(written) => break written,
             Judged::Refused { faults, is_last: true } => {
@@ -65,6 +66,7 @@ pub(crate) fn run(cli: &Cli, args: &WriteArgs) -> Outcome {
             }
         }
     };
+    drop(signals);
     let grants = grants::of_plan(&written.plan, &configuration(cli)?, host())?;
     let result = Written { written: &written, grants: &grants, author: &author, runs: &runs };
     if let Some(target) = &target {
