@@ -100,7 +100,9 @@ pub fn client_user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<
 
 /// Checks that the state directory and the ledger can be written.
 pub fn check_writable(state: &Scoped) -> Result<(), EngineError> {
-    durable::write(&state.store().layout().server(), "ready", b"")
+    /// The content of the written file. It needs a block of the disk, which an empty file does not.
+    const BLOCK: [u8; 4096] = [b'.'; 4096];
+    durable::write(&state.store().layout().server(), "ready", &BLOCK)
         .context("cannot write to the state directory")
         .kind(ErrorKind::Broken)?;
     record::open(state).map(drop).kind(ErrorKind::Unrecorded)

@@ -1,6 +1,7 @@
 //! `belljar serve`: start, refusals, socket activation and the end of the server.
 
 mod browser;
+mod full_disk;
 mod probes;
 
 use std::io::{Read as _, Write as _};

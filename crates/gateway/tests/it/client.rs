@@ -188,7 +188,8 @@ impl TestResponse {
         let mut bytes = Vec::new();
         // A connection reset also ends the response.
         drop(stream.read_to_end(&mut bytes).await);
-        Self::parse(&String::from_utf8(bytes).unwrap())
+        // Some bodies are not text.
+        Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
     /// Reads only the head of an HTTP response.

@@ -360,6 +360,7 @@ impl Login {
     /// Creates a token with these scopes and returns it.
     pub(crate) async fn token(&self, server: &TestGateway, scopes: &[&str]) -> String {
         let name = format!("test-{}", scopes.join("-").replace(':', "-"));
+        let name: String = name.chars().take(60).collect();
         let new = json!({ "name": name, "kind": "service", "scopes": scopes });
         let created = self.post(server, "/v1/tokens", &new).await;
         let created: Value = serde_json::from_str(&created.body).unwrap();

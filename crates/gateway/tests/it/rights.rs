@@ -20,6 +20,9 @@ const CANARY: &str = "canary7";
 /// Routes whose response does not end.
 const STREAMS: [&str; 2] = ["GET /v1/events", "GET /v1/boxes/{box}/screen"];
 
+/// Operations that concern the whole machine, so that only senders of the tenant `local` can use them.
+const OF_MACHINE: [&str; 3] = ["GET /metrics", "POST /v1/doctor/prove", "GET /v1/doctor/prove"];
+
 /// A valid request for an operation.
 struct Step {
     /// The method and the path as in the OpenAPI document.
@@ -80,7 +83,7 @@ fn steps() -> Vec<Step> {
         step("GET /v1/me", 200),
         step("GET /v1/events", 200).query("from=0"),
         step("POST /v1/tokens", 201)
-            .body(json!({ "name": "{name}", "kind": "service", "scopes": ["mcp"] }))
+            .body(json!({ "name": "{name}", "kind": "service", "scopes": ["boxes:read"] }))
             .saves(&[("token", "/id")]),
         step("GET /v1/tokens", 200),
         step("GET /v1/sessions", 200).saves(&[("session", "/items/0/id")]),
@@ -369,7 +372,8 @@ async fn f08_sender_of_one_tenant_gets_the_status_of_the_table_and_no_byte_of_an
     let document: Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
     let operations = operations(&document);
     let team = Sender::person("team", "owner", &server.login("team-7").await);
-    let foreign = succeed(&server, &team, CANARY, |step| !step.is_last()).await;
+    let is_wanted = |step: &Step| !step.is_last() && !OF_MACHINE.contains(&step.operation);
+    let foreign = succeed(&server, &team, CANARY, is_wanted).await;
     let boxes = team.send(&server, &step("GET /v1/boxes", 200), &foreign).await;
     assert!(boxes.body.contains(CANARY), "control: {boxes:?}");
     let owner = server.login("local").await;

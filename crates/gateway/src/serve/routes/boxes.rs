@@ -178,7 +178,9 @@ fn json_list(items: &[&str], next: Option<&str>) -> Response {
 pub(super) fn find(state: &Scoped, owned: &Owned, name: &str) -> Result<NamedBox, Problem> {
     let unknown = || Problem::new(ProblemKind::NOT_FOUND, "the tenant has no such box");
     let name: BoxName = name.parse().map_err(|_| unknown())?;
-    let found = NamedBox::find(state, &name)?;
+    let found = NamedBox::find(state, &name).map_err(|error| {
+        if error.kind() == ErrorKind::NotFound { unknown() } else { error.into() }
+    })?;
     if owned.may_use(&boxes::maker(&found)) { Ok(found) } else { Err(unknown()) }
 }
 
