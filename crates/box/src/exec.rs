@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_init::plan::{ExecCommand, ExecEvent, ExecSpec, InitCommand, Stdio};
@@ -48,6 +48,8 @@ pub struct Program {
     /// The rows and columns of the program's own terminal, if it gets one. `None`: the program gets
     /// pipes.
     pub terminal: Option<(u16, u16)>,
+    /// The file of the program, if the program has no path in the box.
+    pub file: Option<Arc<OwnedFd>>,
 }
 
 /// The host's ends of the standard streams of a program started by [`ExecChannel::exec`].
@@ -130,6 +132,7 @@ impl ExecChannel {
             || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed("cannot create a pipe"));
         let (input, output, error) = (pipe()?, pipe()?, pipe()?);
         let mut descriptors = vec![theirs.as_fd()];
+        descriptors.extend(program.file.iter().map(|file| file.as_fd()));
         if program.terminal.is_none() {
             descriptors.extend([input.0.as_fd(), output.1.as_fd(), error.1.as_fd()]);
         }
@@ -230,6 +233,7 @@ impl ExecChannel {
             stdio: program
                 .terminal
                 .map_or(Stdio::Pipes, |(rows, columns)| Stdio::Terminal { rows, columns }),
+            has_program_fd: program.file.is_some(),
         };
         let strings = spec.argv.iter().chain(&spec.env).chain(&spec.workdir);
         let bytes: usize = strings.map(|string| string.len() + LENGTH).sum();

@@ -7,6 +7,7 @@ mod active;
 pub mod address;
 mod ask;
 mod broker;
+pub mod client;
 mod connection;
 pub mod dns;
 mod events;

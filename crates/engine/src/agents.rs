@@ -17,7 +17,7 @@ use belljar_model::Config;
 use belljar_model::agent::{Agent, AgentName};
 
 pub use outfit::HomeFile;
-pub use outfit::{OutfitRequest, outfit};
+pub use outfit::{Outfit, OutfitRequest, outfit};
 pub use status::{AgentSecret, AgentStatus, status};
 pub use task::TaskAgent;
 

@@ -5,16 +5,17 @@
 //! digest of its question, records the person who answered, and carries the answer out. A version of a skill
 //! waits in the files of the skill, even when no process is running. A gate waits in the ledger; see [`gates`].
 
+mod answering;
 mod file;
 pub mod gates;
 pub mod index;
 pub mod requests;
+mod retention;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_code::skill::{SkillError, SkillInfo, SkillState, Skills, Waiting};
@@ -22,26 +23,24 @@ use belljar_ledger::{Actor, ApprovalRefused, Digest, Draft, LedgerPaths, Reader,
 use belljar_model::boxes::BoxName;
 use belljar_model::caller::{Principal, PrincipalKind};
 use belljar_model::code::SkillName;
+use belljar_model::role::Role;
 use belljar_model::{RunId, display};
 
+pub use self::answering::{AnswerRule, Answerer};
 use self::file::{AnswerFile, ApprovalFiles, PresentFiles, QuestionFile};
 pub use self::file::{
     ApprovalIdError, ApprovalKind, ApprovalOutcome, DamagedFile, NewRequest, RequestId,
     request_digest,
 };
 use self::gates::{GateQuestion, Gates};
+pub use self::retention::{RETENTION, remove_old};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::{record, skills};
 
-/// How long the files of a closed approval are kept.
-pub const RETENTION: Duration = Duration::from_hours(14 * 24);
-
 /// The age in milliseconds after which a claim counts as left over by a killed process.
 const CLAIM_TIMEOUT: u64 = 5_000;
-/// The age after which an unfinished file counts as left over by a killed process.
-const WRITE_TIMEOUT: Duration = Duration::from_hours(24);
 
 /// The answer of a person to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +180,14 @@ impl ApprovalState {
 pub trait Supervisors: fmt::Debug + Send + Sync {
     /// Returns whether the supervisor of this run of a box is alive.
     fn is_alive(&self, state: &Scoped, name: &BoxName, run: RunId) -> bool;
+
+    /// Returns who may answer a question of a box, as its current `ask` rules say.
+    fn answer_rule(
+        &self,
+        state: &Scoped,
+        name: &BoxName,
+        rule: Option<&str>,
+    ) -> Result<AnswerRule, EngineError>;
 
     /// Notifies a supervisor that a question has an answer. Returns when the answer is carried out.
     fn wake(&self, state: &Scoped, name: &BoxName, id: RequestId) -> Result<(), EngineError>;
@@ -377,12 +384,26 @@ impl<'a> Approvals<'a> {
         Ok(())
     }
 
-    /// Answers an approval. Fails if the approval has another digest or was answered before.
+    /// Answers an approval as the user of the machine, who owns the tenant `local`. Fails if the approval has
+    /// another digest or was answered before.
     pub fn answer(
         &self,
         id: &ApprovalId,
         digest: &Digest,
         verdict: Verdict,
+    ) -> Result<(), EngineError> {
+        let owns = |maker: &Principal| *maker == self.state.caller().principal;
+        self.answer_as(id, digest, verdict, &Answerer { role: Role::Owner, owns: &owns })
+    }
+
+    /// Answers an approval as a person with these rights. Fails if the approval has another digest, was answered
+    /// before, or demands another person.
+    pub fn answer_as(
+        &self,
+        id: &ApprovalId,
+        digest: &Digest,
+        verdict: Verdict,
+        person: &Answerer<'_>,
     ) -> Result<(), EngineError> {
         let by = &self.state.caller().principal;
         if !matches!(by.kind(), PrincipalKind::User | PrincipalKind::Person) {
@@ -390,9 +411,11 @@ impl<'a> Approvals<'a> {
             return Err(EngineError::message(ErrorKind::Refused, text));
         }
         match id {
-            ApprovalId::Request(id) => self.answer_request(*id, digest, verdict.is_allowed()?),
+            ApprovalId::Request(id) => {
+                self.answer_request(*id, digest, verdict.is_allowed()?, person)
+            }
             ApprovalId::Skill(name) => self.answer_skill(name, digest, verdict.is_allowed()?),
-            ApprovalId::Gate(id) => self.answer_gate(id, digest, verdict),
+            ApprovalId::Gate(id) => self.answer_gate(id, digest, verdict, person),
         }
     }
 
@@ -401,6 +424,7 @@ impl<'a> Approvals<'a> {
         id: RequestId,
         digest: &Digest,
         is_allowed: bool,
+        person: &Answerer<'_>,
     ) -> Result<(), EngineError> {
         let (files, state) = (self.files(), self.state);
         let asked = files.asked(id).kind(ErrorKind::Damaged)?;
@@ -420,6 +444,7 @@ impl<'a> Approvals<'a> {
             }
             Some((_, ApprovalState::Open | ApprovalState::Damaged(_))) | None => {}
         }
+        self.rule_of_request(&asked)?.check(person)?;
         let by = Some(state.caller().principal.clone());
         let outcome = if is_allowed { ApprovalOutcome::Allowed } else { ApprovalOutcome::Denied };
         let claim = AnswerFile::of(id, *digest, outcome, by, self.now());
@@ -446,6 +471,10 @@ impl<'a> Approvals<'a> {
             }
             _ => Err(error),
         }
+    }
+
+    fn rule_of_request(&self, asked: &QuestionFile) -> Result<AnswerRule, EngineError> {
+        self.supervisors.answer_rule(self.state, &asked.name, asked.rule.as_deref())
     }
 
     /// Returns the error for a question that has a claim already.
@@ -511,33 +540,6 @@ impl<'a> Approvals<'a> {
     fn now(&self) -> u64 {
         self.state.clock().millis()
     }
-}
-
-/// Removes the files of approvals that were closed more than `age` ago. Returns their number.
-///
-/// The questions and answers stay in the ledger.
-pub fn remove_old(state: &Scoped, age: Duration, dry_run: bool) -> Result<usize, EngineError> {
-    let files = ApprovalFiles::under(state.home());
-    let now = state.clock().millis();
-    let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    let removed = || -> anyhow::Result<usize> {
-        let mut count = gates::remove_old(state, age, dry_run)?;
-        for (id, _) in files.names()?.0.into_iter().filter(|(_, present)| present.answer) {
-            // A damaged file is kept, so that a person can examine it.
-            let Ok(Some(answer)) = files.answer(id) else { continue };
-            if now.saturating_sub(answer.at) > age {
-                count += 1;
-                if !dry_run {
-                    files.remove(id)?;
-                }
-            }
-        }
-        if !dry_run {
-            files.remove_unfinished(state.clock().now(), WRITE_TIMEOUT)?;
-        }
-        Ok(count)
-    };
-    removed().context("cannot remove old approvals").kind(ErrorKind::Broken)
 }
 
 /// The error text for an answer to a question that does not wait for one.

@@ -8,6 +8,7 @@ pub mod section;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use belljar_model::net::SecretDecl;
 use belljar_model::{Config, Scope, Template};
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,12 @@ pub(crate) fn load_operator(host: &HostEnv, file: Option<&Path>) -> Result<Confi
     operator(host, file, &mut Vec::new())
 }
 
+/// Reads the secrets that a file with declarations contains. A file that does not exist has none.
+pub(crate) fn read_declared(file: &Path, scope: Scope) -> Result<Vec<SecretDecl>, EngineError> {
+    let Some(config) = read(file, scope)? else { return Ok(Vec::new()) };
+    Ok(config.declared_secrets().filter_map(|name| config.secret(name).cloned()).collect())
+}
+
 /// Returns a configuration, tightened by the file of the project in a workspace.
 fn tightened(
     config: Config,
@@ -107,17 +114,18 @@ fn operator(
 
 /// The identities of all configuration files, to detect that one of them changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConfigFingerprint([Option<FileIdentity>; 3]);
+pub struct ConfigFingerprint([Option<FileIdentity>; 4]);
 
 /// The device, inode, modification time (seconds and nanoseconds) and size of a file.
 type FileIdentity = (u64, u64, i64, i64, u64);
 
 impl ConfigFingerprint {
-    /// Returns the identities of the operator's file, of the policy of a tenant, and of the project's file.
+    /// Returns the identities of the operator's file, of the policy of a tenant, of the declarations of
+    /// secrets, and of the project's file.
     pub(crate) fn of(
         host: &HostEnv,
         file: Option<&Path>,
-        policy: Option<PathBuf>,
+        [policy, declared]: [Option<PathBuf>; 2],
         workspace: Option<&Path>,
     ) -> Self {
         use std::os::unix::fs::MetadataExt as _;
@@ -126,7 +134,8 @@ impl ConfigFingerprint {
             let meta = path?.metadata().ok()?;
             Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
         };
-        Self([identity(operator), identity(policy), identity(project_file(workspace))])
+        let project = project_file(workspace);
+        Self([operator, policy, declared, project].map(identity))
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod own_server;
 pub mod roots;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -29,6 +29,11 @@ use broker::{
     Broker, BrokerControl, BrokerRecorder, LeaseWatch, NetworkSummary, SealedSecrets,
     UpstreamConfig,
 };
+
+/// Returns the IP addresses of this machine.
+pub(crate) fn own_addresses() -> Vec<IpAddr> {
+    broker::host_addresses::addresses()
+}
 
 /// The network of a box as the configuration describes it.
 ///

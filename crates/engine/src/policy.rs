@@ -2,8 +2,11 @@
 
 pub mod explain;
 pub mod learn;
+pub mod preview;
 pub mod project;
 pub mod render;
+pub mod replay;
+pub mod tenant;
 
 use std::path::Path;
 

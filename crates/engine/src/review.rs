@@ -1,5 +1,6 @@
 //! Review of the changes of a box: finds the run, and discards its changes.
 
+pub mod by_digest;
 pub mod cloned;
 mod damaged;
 

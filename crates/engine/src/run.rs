@@ -8,7 +8,7 @@ use std::time::Instant;
 use belljar_box::{BoxEnd, LayerImage, LayerSync, Mask, Workspace};
 use belljar_model::permission::Permissions;
 use belljar_model::spec::{BoxSpec, RunSpec, WorkspaceSpec};
-use belljar_model::{Config, Limits, Mode, Overrides, Purpose, Review, RunResult, Template};
+use belljar_model::{Config, Limits, Mode, Overrides, Purpose, Review, RunId, RunResult, Template};
 
 use crate::agents::{self, OutfitRequest};
 use crate::changes;
@@ -19,6 +19,7 @@ use crate::layer_image;
 use crate::network::{self, NetworkConfig};
 use crate::notice::Notice;
 use crate::policy;
+use crate::record::LedgerHandle;
 use crate::scope::Scoped;
 use crate::store::Run;
 
@@ -71,6 +72,16 @@ pub fn start(
     spec: &RunSpec,
     options: &RunOptions,
 ) -> Result<StartedRun, EngineError> {
+    start_as(state, state.new_id()?, spec, options)
+}
+
+/// Builds the box of a run as [`start`] does. The id is one of [`Scoped::new_id`], which is used once.
+pub fn start_as(
+    state: &Scoped,
+    id: (RunId, u32),
+    spec: &RunSpec,
+    options: &RunOptions,
+) -> Result<StartedRun, EngineError> {
     let start = Instant::now();
     let mut workspace = workspace(state, &spec.on.workspace)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.clone());
@@ -81,7 +92,7 @@ pub fn start(
     }
     let overlay = template.mode != Mode::ReadOnly;
     let argv: Vec<OsString> = spec.program.words().to_vec();
-    let mut launch = LaunchSpec::new(state.new_id()?, Purpose::Run, template, argv);
+    let mut launch = LaunchSpec::new(id, Purpose::Run, template, argv);
     launch.start = start;
     launch.name = spec.name.clone();
     launch.sources = sources;
@@ -120,6 +131,11 @@ pub fn start(
 }
 
 impl StartedRun {
+    /// Returns the directory of the run.
+    pub fn dir(&self) -> &Path {
+        &self.run.dir
+    }
+
     /// Removes the box without starting the program, and records the error.
     pub fn abandon(mut self, state: &Scoped, error: &EngineError) {
         self.launched.abandon(error);
@@ -132,6 +148,18 @@ impl StartedRun {
         state: &Scoped,
         streams: Streams<'_>,
         ended: impl FnOnce(),
+    ) -> Result<RunEnd, EngineError> {
+        self.supervise_then(state, streams, ended, |_, _| ())
+    }
+
+    /// Starts the program and waits until it ends, as [`Self::supervise`] does. Calls `stored` when the result
+    /// is stored, before the box is removed. The second argument of `stored` is [`RunEnd::recorded`].
+    pub fn supervise_then(
+        self,
+        state: &Scoped,
+        streams: Streams<'_>,
+        ended: impl FnOnce(),
+        stored: impl FnOnce(&RunResult, Result<(), &EngineError>),
     ) -> Result<RunEnd, EngineError> {
         let Self { mut run, launched, config_file, has_layers, image, _lock } = self;
         let template = launched.template().clone();
@@ -164,25 +192,29 @@ impl StartedRun {
         let sealed = changed.filter(|changed| *changed > 0);
         let recorded = ended.record(&result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {
-            match permissions(state, &run, config_file.as_deref()) {
-                Ok(permissions) => {
-                    changes::apply_in_direct_mode(
-                        &mut run,
-                        state,
-                        ended.recorder.ledger(),
-                        &permissions,
-                    );
-                }
-                Err(error) => state.notice(&Notice::Failed(format!(
-                    "no changes were applied; try again with `belljar apply`: {error:#}"
-                ))),
-            }
+            apply_directly(state, &mut run, ended.recorder.ledger(), config_file.as_deref());
         }
         launch::finish_run(&mut run, Some(result.clone()), state);
+        stored(&result, recorded.as_ref().copied());
         drop(ended.teardown);
         ended.network_summary.iter().for_each(|summary| network::report(state, summary));
         let BoxEnd { ended_in_newline, lost_output, .. } = ended.finished;
         Ok(RunEnd { result, ended_in_newline, recorded, lost_output })
+    }
+}
+
+/// Applies the changes of a run whose template permits that without a review.
+fn apply_directly(
+    state: &Scoped,
+    run: &mut Run,
+    ledger: &LedgerHandle,
+    config_file: Option<&Path>,
+) {
+    match permissions(state, run, config_file) {
+        Ok(permissions) => changes::apply_in_direct_mode(run, state, ledger, &permissions),
+        Err(error) => state.notice(&Notice::Failed(format!(
+            "no changes were applied; try again with `belljar apply`: {error:#}"
+        ))),
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use belljar_model::net::SecretDecl;
 use belljar_model::quota::RunLimits;
 use belljar_model::tenant::BoxCeiling;
-use belljar_model::{Caller, Config, Limits, RunId};
+use belljar_model::{Caller, Config, Limits, RunId, Scope};
 
 use crate::clock::Clock;
 use crate::config::{self, ConfigFingerprint, Source};
@@ -138,7 +139,7 @@ impl Scoped {
     }
 
     /// Returns whether the tenant is `local`, whose owner is the user of the machine.
-    fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.caller.tenant.is_local()
     }
 
@@ -192,8 +193,19 @@ impl Scoped {
                 config::load_of_tenant(self.host(), self.operator_file(), &policy, workspace)?
             }
         };
+        let config = config.with_secrets(self.declared_secrets()?);
         tracing::debug!(files = sources.len(), "configuration loaded");
         Ok((config, sources))
+    }
+
+    /// Reads the declarations of the secrets that were set with the API of the server.
+    pub(crate) fn declared_secrets(&self) -> Result<Vec<SecretDecl>, EngineError> {
+        config::read_declared(&self.store.layout().declared_secrets(), self.policy_scope())
+    }
+
+    /// Returns what the policy of the tenant can contain.
+    pub(crate) fn policy_scope(&self) -> Scope {
+        if self.is_local() { Scope::Operator } else { Scope::Tenant }
     }
 
     /// Loads the operator's configuration, without that of a project or of a tenant.
@@ -204,7 +216,8 @@ impl Scoped {
     /// Returns the identities of the files that [`Self::load_config`] reads.
     pub fn config_fingerprint(&self, workspace: Option<&Path>) -> ConfigFingerprint {
         let (host, file) = (self.host(), self.operator_file());
-        ConfigFingerprint::of(host, file, self.policy_file(), workspace)
+        let own = [self.policy_file(), Some(self.store.layout().declared_secrets())];
+        ConfigFingerprint::of(host, file, own, workspace)
     }
 
     /// Returns the upper limits of every box of the tenant; `None` for `local`, whose templates limit its boxes.

@@ -15,6 +15,7 @@ pub mod role;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 
 use belljar_init::wire;
 use belljar_model::RunId;
@@ -38,10 +39,13 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Starts a screen process for a run. The process is killed when the calling thread ends.
-    pub fn start(run: RunId) -> io::Result<Self> {
+    /// Starts a screen process for a run. `program` handles the roles of the engine; see
+    /// [`HostEnv::role_program`]. The process is killed when the calling thread ends.
+    ///
+    /// [`HostEnv::role_program`]: crate::host::HostEnv::role_program
+    pub fn start(program: &Path, run: RunId) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())?;
+        let program = rustix::fs::open(program, flags, Mode::empty())?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let (socket, child_socket) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -68,9 +72,14 @@ impl Screen {
 }
 
 /// Renders the recorded output of a box's terminal as text, in a screen process of its own. `run` is the run
-/// that the process logs for.
-pub fn render_log(run: RunId, log: &[u8], has_colours: bool) -> io::Result<Vec<u8>> {
-    let screen = Screen::start(run)?;
+/// that the process logs for, and `program` that of [`Screen::start`].
+pub fn render_log(
+    program: &Path,
+    run: RunId,
+    log: &[u8],
+    has_colours: bool,
+) -> io::Result<Vec<u8>> {
+    let screen = Screen::start(program, run)?;
     wire::send(screen.socket.as_fd(), &ToScreen::Log { has_colours }, &[])?;
     for piece in log.chunks(MAX_OUTPUT) {
         wire::send(screen.socket.as_fd(), &ToScreen::Output(piece.to_vec()), &[])?;

@@ -4,6 +4,8 @@
 //! the vault. This module returns the key of the vault as a file descriptor, so that a process can pass the
 //! key to another process without reading it.
 
+mod declared;
+
 use std::fs::File;
 use std::io::Seek as _;
 use std::process::Command;
@@ -25,12 +27,15 @@ use crate::scope::Scoped;
 
 /// The maximum size of a secret's value in bytes.
 pub use belljar_broker::vault::MAX_VALUE;
+pub use declared::{NewSecret, Origin};
 
 /// The secrets of one tenant, with the declarations of the operator's configuration file.
 #[derive(Debug)]
 pub struct Secrets {
     state: Scoped,
     config: Config,
+    /// The declarations of the secrets that were set with the API. They are in `config` as well.
+    of_api: Vec<SecretDecl>,
 }
 
 /// The name, state and declaration of a secret, without its value.
@@ -54,11 +59,47 @@ pub enum ValueState {
     },
 }
 
+/// The version that a secret must have, so that a change does not overwrite one of another client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    Anything,
+    /// The vault has no value for the secret.
+    NotSet,
+    /// The value was set at this time, in nanoseconds since 1970. A damaged file has the time 0.
+    Version(u64),
+}
+
+impl ValueState {
+    /// Returns the version of a value; `None` without a value.
+    pub const fn version(self) -> Option<u64> {
+        match self {
+            Self::NotSet => None,
+            Self::Damaged => Some(0),
+            Self::Set { at } => Some(at),
+        }
+    }
+}
+
+impl Expected {
+    fn check(self, name: &SecretName, state: ValueState) -> Result<(), EngineError> {
+        let is_expected = match self {
+            Self::Anything => true,
+            Self::NotSet => state.version().is_none(),
+            Self::Version(version) => state.version() == Some(version),
+        };
+        if is_expected {
+            return Ok(());
+        }
+        let text = format!("secret {name} was set or removed by another client");
+        Err(EngineError::message(ErrorKind::Conflict, text).advise("list the secrets again"))
+    }
+}
+
 impl Secrets {
     /// Opens the secrets. Reads only the operator's configuration file: a project cannot declare secrets.
     pub fn open(state: &Scoped) -> Result<Self, EngineError> {
         let (config, _) = state.load_config(None)?;
-        Ok(Self { state: state.clone(), config })
+        Ok(Self { state: state.clone(), config, of_api: state.declared_secrets()? })
     }
 
     /// Opens the ledger, the vault and its key, so that errors occur before a person types a value.
@@ -78,9 +119,7 @@ impl Secrets {
         let declared = self.config.declared_secrets().filter(|name| !is_stored(name));
         let mut all: Vec<SecretStatus> =
             declared.map(|name| self.status(name, ValueState::NotSet)).collect();
-        all.extend(stored.iter().map(|Stored { name, set_at }| {
-            self.status(name, set_at.map_or(ValueState::Damaged, |at| ValueState::Set { at }))
-        }));
+        all.extend(stored.iter().map(|stored| self.status(&stored.name, state_of(stored))));
         all.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(all)
     }
@@ -163,8 +202,21 @@ impl SecretWriter<'_> {
         if let Some(declared) = declared {
             value.check(&declared.kind).with_context(was_not_set).kind(ErrorKind::Broken)?;
         }
+        self.place(name, &value, Expected::Anything)
+    }
+
+    /// Stores a checked value, if the secret has the expected version.
+    fn place(
+        &self,
+        name: &SecretName,
+        value: &Value,
+        expected: Expected,
+    ) -> Result<SecretStatus, EngineError> {
+        let declared = self.secrets.config.secret(name);
         let at = self.secrets.state.clock().nanos();
-        let prepared = self.store.prepare(&self.key, name, &value, at).kind(ErrorKind::Broken)?;
+        let prepared = self.store.prepare(&self.key, name, value, at).kind(ErrorKind::Broken)?;
+        // The prepared value holds the lock of the vault.
+        expected.check(name, self.stored_value(name)?)?;
         // The encrypted file is already on disk. After the record, only a rename is needed.
         let event = SecretSet {
             name: name.to_string(),
@@ -176,6 +228,17 @@ impl SecretWriter<'_> {
         prepared.place(&recorded.kind(ErrorKind::Broken)?).kind(ErrorKind::Broken)?;
         Ok(self.secrets.status(name, ValueState::Set { at }))
     }
+
+    /// Returns whether the vault has a value for a secret.
+    fn stored_value(&self, name: &SecretName) -> Result<ValueState, EngineError> {
+        let stored = self.store.list().kind(ErrorKind::Broken)?;
+        let found = stored.iter().find(|stored| stored.name == *name);
+        Ok(found.map_or(ValueState::NotSet, state_of))
+    }
+}
+
+fn state_of(stored: &Stored) -> ValueState {
+    stored.set_at.map_or(ValueState::Damaged, |at| ValueState::Set { at })
 }
 
 /// Returns the secrets that have a file in the vault.
@@ -252,7 +315,8 @@ mod tests {
     #[test]
     fn secrets_list_shows_a_secret_until_its_removal_and_never_its_value() {
         let dir = tempfile::tempdir().unwrap();
-        let secrets = Secrets { state: of_test(dir.path()), config: Config::built_in() };
+        let (state, config) = (of_test(dir.path()), Config::built_in());
+        let secrets = Secrets { state, config, of_api: Vec::new() };
         let name: SecretName = "token".parse().unwrap();
         assert_eq!(secrets.test(&name).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(secrets.remove(&name).unwrap_err().kind(), ErrorKind::NotFound);

@@ -3,6 +3,7 @@
 //! **Invariant:** at most one server uses a state directory. The server holds the lock until it exits, and
 //! only the holder of the lock creates the socket.
 
+pub mod webhooks;
 pub mod witness;
 
 use std::fs::{self, DirBuilder, File, Permissions};

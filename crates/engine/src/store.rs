@@ -7,6 +7,7 @@
 //!                         upper/ work/   the overlay
 //!                         layers.img     or an image with the overlay, until the box has ended
 //!                         output log result.json socket held    files of a task, see `runs::host`
+//!                         request.json stdout stderr host.log   files of a run that a server requested
 //!                         base/ changes.json apply.log trash/   files of belljar-workspace
 //! ```
 

@@ -172,12 +172,16 @@ impl<'a> ExecProcesses<'a> {
                 (Streams::Terminal(terminal), Some(master))
             }
         };
+        let program = spec.has_program_fd.then(|| descriptors.pop());
+        let program = program.map(|fd| fd.ok_or(rustix::io::Errno::MFILE)).transpose();
+        let program = program.context(Protocol, doing)?;
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
         let (reader, writer) = rustix::pipe::pipe_with(flags).context(Protocol, doing)?;
         match process::fork().context(Protocol, doing)? {
             Fork::Child => {
                 drop(reader);
-                let event = payload::become_exec_program(self.plan, spec, &streams);
+                let event =
+                    payload::become_exec_program(self.plan, spec, &streams, program.as_ref());
                 let report = postcard::to_allocvec(&event).unwrap_or_default();
                 rustix::io::write(&writer, &report).ok();
                 belljar_sys::exec::exit_now(125)

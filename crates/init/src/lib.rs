@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod files;
 pub mod janitor;
 pub mod plan;
 pub mod wire;

@@ -34,7 +34,12 @@ pub(crate) fn become_program(plan: &Plan, streams: &Streams, program: Option<&Ow
 
 /// Replaces this process by an additional program of a running box. Returns only on failure, with
 /// the event for the supervisor.
-pub(crate) fn become_exec_program(plan: &Plan, spec: &ExecSpec, streams: &Streams) -> ExecEvent {
+pub(crate) fn become_exec_program(
+    plan: &Plan,
+    spec: &ExecSpec,
+    streams: &Streams,
+    program: Option<&OwnedFd>,
+) -> ExecEvent {
     let prepared =
         prepare(streams).and_then(|()| if plan.self_test { selftest::run(plan) } else { Ok(()) });
     if let Err(Failure { what, errno, .. }) = prepared {
@@ -46,7 +51,7 @@ pub(crate) fn become_exec_program(plan: &Plan, spec: &ExecSpec, streams: &Stream
     if let Err(Failure { errno, .. }) = entered {
         return ExecEvent::NoWorkdir { errno };
     }
-    let error = execute(&spec.argv, &spec.env, None);
+    let error = execute(&spec.argv, &spec.env, program);
     ExecEvent::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
 }
 

@@ -52,8 +52,8 @@ pub struct Spent {
 /// A message from the supervisor to init over the exec channel. Carries a socket for this command alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ExecCommand {
-    /// Tells init to start another program. Its three streams follow the socket, unless it gets a
-    /// terminal. On the socket, init sends [`ExecEvent`]s and the supervisor sends
+    /// Tells init to start another program. The file of the program follows the socket if the program
+    /// has no path in the box, and then its three streams, unless it gets a terminal. On the socket, init sends [`ExecEvent`]s and the supervisor sends
     /// [`InitCommand::Signal`].
     Exec(Box<ExecSpec>),
     /// Tells init to stop all processes until the supervisor closes the socket. Answered by
@@ -73,6 +73,8 @@ pub struct ExecSpec {
     /// `None` is the latter.
     pub workdir: Option<Bytes>,
     pub stdio: Stdio,
+    /// Whether a descriptor is the program, which then has no path in the box.
+    pub has_program_fd: bool,
 }
 
 /// A message from init to the supervisor about one [`ExecCommand`].

@@ -164,7 +164,7 @@ use std::path::{Path, PathBuf};
 pub use allow_list::AllowList;
 pub use error::{ConfigError, Fault};
 pub use policy::PolicyError;
-pub use tenant_scope::OperatorKey;
+pub use tenant_scope::{OperatorKey, SECTIONS as TENANT_SECTIONS};
 pub use tighten::LoosensTemplate;
 
 use crate::agent::{Agent, AgentName};

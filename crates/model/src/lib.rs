@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod answer;
 pub mod boxes;
 pub mod caller;
 mod choice;
@@ -45,6 +46,7 @@ pub use caller::Caller;
 pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError, Record, RecordError};
 pub use config::{
     AllowList, Config, ConfigError, Fault, LoosensTemplate, OperatorKey, PolicyError, Scope,
+    TENANT_SECTIONS,
 };
 pub use cpus::{Cpus, CpusError};
 pub use env::{EnvError, EnvVar};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::agent::AgentName;
+use crate::answer::AnswerTerms;
 use crate::net::{MicroUsd, SecretName};
 use crate::size::ByteSize;
 use crate::spec::Argv;
@@ -33,6 +34,7 @@ pub use check::{Ceiling, TierFacts};
 pub use checked::{CheckedPlan, StoredPlanError};
 pub use fault::{PlanFault, PlanFaults};
 pub use id::{IdError, InputName, Label, TaskId, TierName};
+pub use read::check_syntax;
 pub use tier::{ModelTier, TierProvider, TierProviderError};
 pub use tools::{MAX_TURNS, ModelTool, ModelToolError, ModelTools, Overflow};
 
@@ -182,6 +184,9 @@ pub enum Executor {
         clears: Vec<Label>,
         /// The labels of inputs with which the approval is refused without asking.
         deny_when: Vec<Label>,
+        /// Who may answer.
+        #[serde(default, skip_serializing_if = "AnswerTerms::is_empty")]
+        answers: AnswerTerms,
     },
     /// A given output, without a box; for tests and `--dry-run`.
     Stub { output: Json, delay: Duration, fail: Option<String> },

@@ -12,6 +12,7 @@ use crate::layers::Layers;
 pub(crate) const KEEP_LIMIT: u64 = 16 * 1024 * 1024;
 
 const INCOMING: &[u8] = b"incoming";
+const CHOSEN: &[u8] = b"chosen";
 
 /// The directory that stores original files of one run, as they were before the box changed them.
 #[derive(Debug)]
@@ -39,6 +40,25 @@ impl BaseStore {
         at::rename(&self.dir, INCOMING, &self.dir, summary.hash.to_string().as_bytes())?;
         Ok(summary)
     }
+
+    /// Stores a text that an apply writes, and returns its hash.
+    pub(crate) fn keep_bytes(&self, bytes: &[u8]) -> io::Result<ContentHash> {
+        let hash = ContentHash::of(bytes);
+        match at::unlink(&self.dir, CHOSEN) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = File::from(at::create(&self.dir, CHOSEN, 0o600)?);
+        io::Write::write_all(&mut file, bytes)?;
+        at::rename(&self.dir, CHOSEN, &self.dir, hash.to_string().as_bytes())?;
+        Ok(hash)
+    }
+}
+
+/// Opens the stored file with this hash. Its content is not checked.
+pub(crate) fn open(run: BorrowedFd<'_>, hash: ContentHash) -> io::Result<File> {
+    let dir = at::child_dir(run, b"base")?;
+    Ok(File::from(at::file(&dir, hash.to_string().as_bytes())?.0))
 }
 
 /// Returns the stored original file with this hash, or `None` if it is missing or damaged.

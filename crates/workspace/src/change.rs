@@ -84,6 +84,9 @@ pub struct Change {
     /// The path of the added file with the same content, if this deleted file was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<RelPath>,
+    /// Whether the content of `new` is in `base` under its hash, and not in the upper layer.
+    #[serde(skip)]
+    pub(crate) is_stored: bool,
 }
 
 /// How a path changed.

@@ -37,7 +37,11 @@ pub enum Pick {
 /// `*` and `?` match within one name, `**` crosses directories. A glob without `/` matches a name
 /// at any depth; every other pattern starts at the workspace root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern(Vec<u8>);
+pub struct Pattern {
+    text: Vec<u8>,
+    /// Whether the pattern is a path only. A box can choose names with `*`.
+    is_literal: bool,
+}
 
 impl Choice {
     /// Returns the choice of every change that is not marked.
@@ -77,34 +81,39 @@ impl Pick {
 impl Pattern {
     /// Parses a pattern for changed paths; a leading `./` and a trailing `/` are ignored.
     pub fn new(text: impl AsRef<[u8]>) -> Result<Self, PathError> {
-        Ok(Self(RelPath::new(text)?.as_bytes().to_vec()))
+        Ok(Self { text: RelPath::new(text)?.as_bytes().to_vec(), is_literal: false })
+    }
+
+    /// Returns a pattern that matches a path and everything beneath it, and no other path.
+    pub fn literal(path: &RelPath) -> Self {
+        Self { text: path.as_bytes().to_vec(), is_literal: true }
     }
 
     pub fn matches(&self, path: &RelPath) -> bool {
-        if self.0.is_empty() {
+        if self.text.is_empty() {
             return true;
         }
         let bytes = path.as_bytes();
-        let is_glob = self.0.iter().any(|byte| matches!(byte, b'*' | b'?'));
+        let is_glob = !self.is_literal && self.text.iter().any(|byte| matches!(byte, b'*' | b'?'));
         // A pattern that equals the name matches, even if the name contains `*`.
-        let literal = bytes.strip_prefix(self.0.as_slice());
+        let literal = bytes.strip_prefix(self.text.as_slice());
         if literal.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")) {
             return true;
         }
         if !is_glob {
             return false;
         }
-        if !self.0.contains(&b'/') && self.0 != b"**" {
-            return path.parts().any(|part| matches_name(&self.0, part));
+        if !self.text.contains(&b'/') && self.text != b"**" {
+            return path.parts().any(|part| matches_name(&self.text, part));
         }
         // A pattern that matches a directory also matches everything in it.
-        matches_path_or_parent(&self.0, bytes)
+        matches_path_or_parent(&self.text, bytes)
     }
 }
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&belljar_model::display::safe(&self.0))
+        f.write_str(&belljar_model::display::safe(&self.text))
     }
 }
 
@@ -151,6 +160,22 @@ mod tests {
         check("a/**/z", "a/zz", false);
         check("a/**", "a/b", true);
         check("**", "a/b", true);
+    }
+
+    #[test]
+    fn c10_literal_pattern_with_a_name_like_a_glob_matches_only_this_name() {
+        let path = |text: &str| RelPath::new(text).unwrap();
+        for name in ["*", "**", "a?", "a/*"] {
+            let literal = Pattern::literal(&path(name));
+            assert!(
+                literal.matches(&path(name)) && literal.matches(&path(name).join(b"x").unwrap())
+            );
+            for other in ["ab", "b", "a/b"] {
+                assert!(!literal.matches(&path(other)), "{name} on {other}");
+            }
+            let is_glob = |other| Pattern::new(name).unwrap().matches(&path(other));
+            assert!(["ab", "b", "a/b"].into_iter().any(is_glob), "control: {name}");
+        }
     }
 
     #[test]

@@ -14,11 +14,13 @@ use crate::choice::Pick;
 use crate::layers::Layers;
 
 mod body;
+mod hunks;
 mod lines;
 mod text;
 mod three_way;
 
 use body::Body;
+pub use hunks::{FileHunk, FileHunks, HunkError, HunkLine, LineKind, choose_hunks, hunks};
 use text::Totals;
 pub use three_way::three_way;
 

@@ -51,8 +51,8 @@ pub use compare::{Difference, compare};
 pub use content::{BadHash, Content, ContentHash};
 pub use copy::{Copied, CopyError, copy_tree, take_upper};
 pub use diff::{
-    Colour, DiffReport, DiffReportEntry, report, stat, stat_with_lines, three_way, unified,
-    write_unified,
+    Colour, DiffReport, DiffReportEntry, FileHunk, FileHunks, HunkError, HunkLine, LineKind,
+    choose_hunks, hunks, report, stat, stat_with_lines, three_way, unified, write_unified,
 };
 pub use discard::{DiscardError, Discarded, LAYER_IMAGE, discard, empty_trash, remove_tree};
 pub use host::{ObserveError, Observed};

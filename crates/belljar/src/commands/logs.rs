@@ -50,7 +50,8 @@ pub(crate) fn run(args: &LogsArgs) -> Outcome {
     }
     let mut out = GuardedStdout::new(args.raw);
     if let Some(run) = rendered.filter(|_| !args.raw && !args.follow) {
-        let render = screen::render_log(run, &text, io::stdout().is_terminal());
+        let (program, is_terminal) = (state.host().role_program(), io::stdout().is_terminal());
+        let render = screen::render_log(program, run, &text, is_terminal);
         text = render.context("cannot render the log").kind(ErrorKind::Broken)?;
     }
     let begin = args.tail.map_or(0, |lines| tail_offset(&text, lines));

@@ -138,6 +138,9 @@ pub(super) struct QuestionFile {
     /// The unchanged text of the question. Not safe to print to a terminal.
     pub(super) text: String,
     pub(super) secrets: Vec<String>,
+    /// The id of the `ask` rule. Earlier versions did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<String>,
     /// The time of the question in milliseconds since the Unix epoch.
     pub(super) asked: u64,
     pub(super) deadline: u64,
@@ -166,6 +169,8 @@ pub struct NewRequest {
     pub event: u64,
     pub text: String,
     pub secrets: Vec<String>,
+    /// The id of the `ask` rule.
+    pub rule: String,
     pub asked: u64,
     pub deadline: u64,
 }
@@ -185,7 +190,7 @@ pub fn request_digest(id: RequestId, text: &str) -> Digest {
 
 impl QuestionFile {
     pub(super) fn new(request: NewRequest) -> Self {
-        let NewRequest { name, id, event, text, secrets, asked, deadline } = request;
+        let NewRequest { name, id, event, text, secrets, rule, asked, deadline } = request;
         Self {
             version: VERSION,
             id: id.to_string(),
@@ -197,6 +202,7 @@ impl QuestionFile {
             digest: request_digest(id, &text),
             text,
             secrets,
+            rule: Some(rule),
             asked,
             deadline,
         }

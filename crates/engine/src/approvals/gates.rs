@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{ApprovalFiles, DamagedFile, GATE_PREFIX, PresentFiles, VERSION};
 use super::{
-    Approval, ApprovalId, ApprovalKind, ApprovalOutcome, ApprovalQuery, ApprovalQuestion,
-    ApprovalState, Approvals, Verdict, conflict, damaged,
+    AnswerRule, Answerer, Approval, ApprovalId, ApprovalKind, ApprovalOutcome, ApprovalQuery,
+    ApprovalQuestion, ApprovalState, Approvals, Verdict, conflict, damaged,
 };
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
@@ -67,6 +67,9 @@ pub struct GateQuestion {
     pub max_output: u64,
     /// The reason why the gate cannot be approved now.
     pub obstacle: Option<String>,
+    /// Who may answer.
+    #[serde(skip)]
+    pub answers: AnswerRule,
 }
 
 /// A label of what a gate reads.
@@ -454,6 +457,7 @@ impl Approvals<'_> {
         id: &Digest,
         digest: &Digest,
         verdict: Verdict,
+        person: &Answerer<'_>,
     ) -> Result<(), EngineError> {
         if id != digest {
             return Err(conflict());
@@ -472,6 +476,9 @@ impl Approvals<'_> {
             ApprovalState::Damaged(why) => {
                 return Err(EngineError::message(ErrorKind::Damaged, why));
             }
+        }
+        if let Some(question) = &question {
+            question.answers.check(person)?;
         }
         let obstacle = question.and_then(|question| question.obstacle);
         let claim = self.new_claim(&files, &gate, verdict, obstacle)?;

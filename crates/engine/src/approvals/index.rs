@@ -13,7 +13,7 @@ use belljar_model::{RunId, display};
 
 use super::file::PresentFiles;
 use super::gates::{GateFile, GateFiles};
-use super::{Approval, ApprovalId, ApprovalKind, ApprovalState, Approvals, approval};
+use super::{AnswerRule, Approval, ApprovalId, ApprovalKind, ApprovalState, Approvals, approval};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 
 /// An approval in a list. All texts are safe to print to a terminal.
@@ -90,33 +90,52 @@ impl ApprovalIndex {
     }
 }
 
+/// An approval with everything that an answer carries out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundApproval {
+    pub entry: ApprovalEntry,
+    pub approval: Approval,
+    /// Who may answer. `None` if the approval is closed and its rule is not known any more.
+    pub rule: Option<AnswerRule>,
+}
+
 /// Returns an approval with everything that an answer carries out; `None` if there is none with this id.
 pub fn find(
     approvals: &Approvals<'_>,
     id: &ApprovalId,
-) -> Result<Option<(ApprovalEntry, Approval)>, EngineError> {
+) -> Result<Option<FoundApproval>, EngineError> {
     match id {
         ApprovalId::Request(id) => {
             let present = PresentFiles { asked: true, ..PresentFiles::default() };
             let found = approvals.request(*id, present).kind(ErrorKind::Damaged)?;
-            Ok(found.map(|(asked, state)| {
-                let (entry, full) = (of_request(&asked, state.clone()), approval(asked, state));
-                (entry, full)
-            }))
+            let Some((asked, state)) = found else { return Ok(None) };
+            let rule = match approvals.rule_of_request(&asked) {
+                Ok(rule) => Some(rule),
+                // The box of a closed question can be gone.
+                Err(_) if matches!(state, ApprovalState::Closed { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let entry = of_request(&asked, state.clone());
+            Ok(Some(FoundApproval { entry, approval: approval(asked, state), rule }))
         }
         ApprovalId::Gate(digest) => {
             let files = GateFiles::new(approvals.state);
             let found = approvals.gate(&files, digest)?;
             Ok(found.map(|(gate, state, question)| {
+                let rule = question.as_ref().map(|question| question.answers.clone());
                 let entry = of_gate(&gate, state.clone());
-                (entry, super::gates::approval(&gate, state, question))
+                let approval = super::gates::approval(&gate, state, question);
+                FoundApproval { entry, approval, rule }
             }))
         }
         ApprovalId::Skill(_) => {
             let mut all = Vec::new();
             approvals.list_skills(&mut all)?;
             let found = all.into_iter().find(|it| it.about.as_ref().is_some_and(|it| it.id == *id));
-            Ok(found.and_then(|approval| Some((of_skill(&approval)?, approval))))
+            Ok(found.and_then(|approval| {
+                let rule = Some(AnswerRule::default());
+                Some(FoundApproval { entry: of_skill(&approval)?, approval, rule })
+            }))
         }
     }
 }

@@ -2,10 +2,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use belljar_code::skill::{Author, Draft as SkillDraft};
 use belljar_ledger::{ApprovalAsked, ApprovalGiven};
 use belljar_model::Caller;
+use belljar_model::answer::AnswerTerms;
 
 use super::requests::BoxRequests;
 use super::*;
@@ -20,11 +22,22 @@ struct Supervisor {
     /// Fails every `wake`, as a supervisor that does not respond.
     is_unresponsive: AtomicBool,
     carried_out: AtomicUsize,
+    rule: AnswerRule,
 }
 
 impl Supervisors for Supervisor {
     fn is_alive(&self, _: &Scoped, name: &BoxName, run: RunId) -> bool {
         !self.is_dead.load(Ordering::SeqCst) && name == self.requests.name() && run == self.id.run
+    }
+
+    fn answer_rule(
+        &self,
+        _: &Scoped,
+        _: &BoxName,
+        rule: Option<&str>,
+    ) -> Result<AnswerRule, EngineError> {
+        assert_eq!(rule, Some("ask api.example.com"));
+        Ok(self.rule.clone())
     }
 
     fn wake(&self, _: &Scoped, _: &BoxName, id: RequestId) -> Result<(), EngineError> {
@@ -89,6 +102,7 @@ impl Lab {
             event: 5,
             text: TEXT.to_owned(),
             secrets: vec!["token".to_owned()],
+            rule: "ask api.example.com".to_owned(),
             asked: now,
             deadline: now.saturating_sub(1) + millis,
         };
@@ -100,6 +114,7 @@ impl Lab {
             is_dead: AtomicBool::new(false),
             is_unresponsive: AtomicBool::new(false),
             carried_out: AtomicUsize::new(0),
+            rule: AnswerRule::default(),
         };
         Self { dir, state, supervisor }
     }
@@ -468,7 +483,8 @@ fn approval_is_found_by_its_id_with_the_complete_act() {
     let lab = Lab::new();
     let approvals = lab.approvals();
     let find = |id: &ApprovalId| index::find(&approvals, id).unwrap();
-    let (entry, full) = find(&ApprovalId::Request(lab.supervisor.id)).unwrap();
+    let index::FoundApproval { entry, approval: full, .. } =
+        find(&ApprovalId::Request(lab.supervisor.id)).unwrap();
     assert_eq!((entry.state, entry.digest), (ApprovalState::Open, lab.supervisor.digest));
     assert_eq!(full.about.unwrap().secrets, ["token"]);
     let other = RequestId { number: 2, ..lab.supervisor.id };
@@ -477,5 +493,27 @@ fn approval_is_found_by_its_id_with_the_complete_act() {
     let id = ApprovalId::Skill("web".parse().unwrap());
     assert_eq!(find(&id), None);
     save(&lab, "web", "api.example.com");
-    assert_eq!(find(&id).unwrap().0.id, id);
+    assert_eq!(find(&id).unwrap().entry.id, id);
+}
+
+#[test]
+fn answer_is_refused_to_a_person_whom_the_rule_excludes_and_the_question_stays_open() {
+    let mut lab = Lab::new();
+    let (ada, bob): (Principal, Principal) =
+        ("person:ada".parse().unwrap(), "person:bob".parse().unwrap());
+    let terms = AnswerTerms { operator: true, two_people: true };
+    lab.supervisor.rule = AnswerRule { terms, requester: Some(ada.clone()) };
+    let answer = |role, person: &Principal| {
+        let owns = |maker: &Principal| maker == person;
+        let (id, digest) = (ApprovalId::Request(lab.supervisor.id), lab.supervisor.digest);
+        let person = Answerer { role, owns: &owns };
+        lab.approvals().answer_as(&id, &digest, Verdict::Allow, &person)
+    };
+    for (role, person) in [(Role::Member, &bob), (Role::Owner, &ada)] {
+        let error = answer(role, person).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error:#}");
+        assert_eq!(lab.states(), ["open"]);
+    }
+    answer(Role::Operator, &bob).unwrap();
+    assert_eq!(lab.states(), ["allowed"]);
 }

@@ -20,6 +20,11 @@ pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Roots> {
     Ok(roots)
 }
 
+/// Returns the root certificates of a configuration.
+pub(crate) fn of_config(config: &Config, host: &HostEnv) -> Result<Roots, EngineError> {
+    read(&config.roots(host.user_home().as_deref())).kind(ErrorKind::Invalid)
+}
+
 /// Returns the root certificates that servers are verified with, in DER.
 pub fn certificates(config: &Config, host: &HostEnv) -> Result<Vec<Vec<u8>>, EngineError> {
     let files = config.roots(host.user_home().as_deref());

@@ -55,52 +55,81 @@ pub fn explain(
     request: &RequestLine,
     home: Option<&Path>,
 ) -> Result<Explanation, EngineError> {
-    let policy = template.policy(config).kind(ErrorKind::Invalid)?;
-    let rules = Rules::new(&policy);
-    let blank = Explanation {
-        request: String::new(),
-        template: template.name.clone(),
-        net: template.net.name(),
-        verdict: "deny",
-        rule: None,
-        code: None,
-        reason: None,
-        hint: None,
-        tls: None,
-        secrets: Vec::new(),
-        connect: None,
-        addresses: None,
-        limits: None,
-        roots: config.roots(home),
-        proxy: config.proxy().map(ToString::to_string),
-    };
-    match request {
-        RequestLine::Tcp { target, port } => Ok(explain_tcp(&rules, target, *port, blank)),
-        RequestLine::Http { scheme, target, port, method, path, upgrade } => {
-            let host = match *port == scheme.port() {
-                true => target.to_string(),
-                false => format!("{target}:{port}"),
-            };
-            let blank =
-                Explanation { request: format!("{method} {scheme}://{host}{path}"), ..blank };
-            let (path, query) = match CanonicalPath::parse(path) {
-                Ok(parsed) => parsed,
-                Err(error) => return Ok(refused("ambiguous-path", &error, blank)),
-            };
-            if let Err(error) = query_override(method, &path, query.as_deref()) {
-                return Ok(refused("override", &error, blank));
+    let roots = config.roots(home);
+    Ok(Explanation { roots, ..Explainer::new(config, template)?.explain(request) })
+}
+
+/// The network rules of one template, which decide about many requests.
+#[derive(Debug)]
+pub struct Explainer {
+    policy: Policy,
+    rules: Rules,
+    template: String,
+    proxy: Option<String>,
+}
+
+impl Explainer {
+    pub fn new(config: &Config, template: &Template) -> Result<Self, EngineError> {
+        let policy = template.policy(config).kind(ErrorKind::Invalid)?;
+        Ok(Self::of(policy, template.name.clone()))
+    }
+
+    /// Creates the explainer of a policy that was made from a template.
+    pub fn of(policy: Policy, template: String) -> Self {
+        let (rules, proxy) = (Rules::new(&policy), policy.proxy.as_ref().map(ToString::to_string));
+        Self { policy, rules, template, proxy }
+    }
+
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Explains what the rules decide about a request.
+    pub fn explain(&self, request: &RequestLine) -> Explanation {
+        let blank = Explanation {
+            request: String::new(),
+            template: self.template.clone(),
+            net: self.policy.net.name(),
+            verdict: "deny",
+            rule: None,
+            code: None,
+            reason: None,
+            hint: None,
+            tls: None,
+            secrets: Vec::new(),
+            connect: None,
+            addresses: None,
+            limits: None,
+            roots: Vec::new(),
+            proxy: self.proxy.clone(),
+        };
+        let (scheme, target, port, method, path, upgrade) = match request {
+            RequestLine::Tcp { target, port } => {
+                return explain_tcp(&self.rules, target, *port, blank);
             }
-            let (target, method) = (target.clone(), method.clone());
-            let outbound = OutboundRequest {
-                scheme: *scheme,
-                target,
-                port: *port,
-                method,
-                path,
-                upgrade: *upgrade,
-            };
-            Ok(explain_http(&rules, &policy, &outbound, blank))
+            RequestLine::Http { scheme, target, port, method, path, upgrade } => {
+                (*scheme, target, *port, method, path, *upgrade)
+            }
+        };
+        let host = match port == scheme.port() {
+            true => target.to_string(),
+            false => format!("{target}:{port}"),
+        };
+        let blank = Explanation { request: format!("{method} {scheme}://{host}{path}"), ..blank };
+        let (path, query) = match CanonicalPath::parse(path) {
+            Ok(parsed) => parsed,
+            Err(error) => return refused("ambiguous-path", &error, blank),
+        };
+        if let Err(error) = query_override(method, &path, query.as_deref()) {
+            return refused("override", &error, blank);
         }
+        let (target, method) = (target.clone(), method.clone());
+        let outbound = OutboundRequest { scheme, target, port, method, path, upgrade };
+        explain_http(&self.rules, &self.policy, &outbound, blank)
     }
 }
 

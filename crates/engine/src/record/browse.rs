@@ -3,6 +3,8 @@
 //! A page examines a limited number of events, so that a filter that few events match does not read the
 //! whole ledger at once. The next page continues after the last examined event.
 
+pub mod requests;
+
 use belljar_ledger::{
     Entry, Event, LedgerPaths, Query, Reader, ReaderError, Row, Value, parse_path,
 };

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use belljar_ledger::{Digest, Event, LedgerPaths, Query, Reader};
+use belljar_model::caller::{Principal, PrincipalKind};
 use belljar_model::plan::{Executor, OutputKind, TaskId};
 use belljar_model::{RunId, display};
 use serde::Deserialize;
@@ -15,11 +16,12 @@ use super::driver::{self, outcome_of};
 use super::executors::Context;
 use super::graph::Selections;
 use super::machine::{FactKind, TaskRef};
+use super::schedules::stored;
 use super::view::Loaded;
 use crate::approvals::gates::{
     GateApply, GateDependent, GateInput, GateLabel, GateQuestion, GateState, Gates,
 };
-use crate::approvals::{ApprovalOutcome, Approvals};
+use crate::approvals::{AnswerRule, ApprovalOutcome, Approvals};
 use crate::clones::BranchUpdate;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record::reading::read;
@@ -82,7 +84,9 @@ impl Gates for OfRuns {
     fn state(&self, state: &Scoped, run: RunId, digest: &Digest) -> Result<GateState, EngineError> {
         let loaded = Loaded::read(state, run)?;
         if let Some(of) = open_gate(&loaded, digest) {
-            return Ok(GateState::Open(Box::new(loaded.context(state, run).gate(&of))));
+            let mut gate = loaded.context(state, run).gate(&of);
+            gate.answers.requester = requester(state, loaded.maker.as_ref())?;
+            return Ok(GateState::Open(Box::new(gate)));
         }
         let mut outcomes = loaded.facts.iter().filter_map(|fact| {
             let (of, outcome, by) = outcome_of(&fact.kind)?;
@@ -110,6 +114,19 @@ impl Gates for OfRuns {
     fn wake(&self, state: &Scoped, is_done: &dyn Fn() -> bool) -> Result<(), EngineError> {
         driver::wake_until(state, is_done)
     }
+}
+
+/// Returns the principal that a run belongs to. The run of a schedule belongs to the maker of the schedule.
+fn requester(state: &Scoped, maker: Option<&Principal>) -> Result<Option<Principal>, EngineError> {
+    let Some(maker) = maker else { return Ok(None) };
+    if maker.kind() != PrincipalKind::Schedule {
+        return Ok(Some(maker.clone()));
+    }
+    let name = maker.name().parse();
+    let stored = name.ok().map(|name| stored::read(state, &name)).transpose()?.flatten();
+    // The schedules of the tenant `local` belong to the user of the machine.
+    let local = || Principal::user(rustix::process::geteuid().as_raw());
+    Ok(Some(stored.map_or_else(local, |stored| stored.maker)))
 }
 
 /// Returns the task instance of an open gate.
@@ -236,7 +253,7 @@ impl Context<'_> {
     /// Describes an open gate.
     fn gate(&self, of: &TaskRef) -> GateQuestion {
         let Some(task) = self.plan.task(&of.task) else { return GateQuestion::default() };
-        let Executor::Approval { question, clears, .. } = &task.executor else {
+        let Executor::Approval { question, clears, answers, .. } = &task.executor else {
             return GateQuestion::default();
         };
         let mut gate = GateQuestion {
@@ -248,6 +265,7 @@ impl Context<'_> {
             clears: clears.iter().map(ToString::to_string).collect(),
             output: kind_name(task.output.kind).to_owned(),
             max_output: task.output.max.as_u64(),
+            answers: AnswerRule { terms: *answers, requester: None },
             ..GateQuestion::default()
         };
         gate.inputs = self.gate_inputs(of);

@@ -82,8 +82,9 @@ impl UsageQuery {
         (Moment(from.saturating_mul(HOUR)), Moment(to.saturating_mul(HOUR)))
     }
 
-    fn start(&self, hour: u64) -> Moment {
-        let at = Moment(hour.saturating_mul(HOUR));
+    /// Returns the start of the interval that contains a time.
+    pub fn start(&self, at: Moment) -> Moment {
+        let at = Moment(at.0 / HOUR * HOUR);
         match self.step {
             UsageStep::Hour => at,
             UsageStep::Day => Day::of(at).since(Period::Day).unwrap_or(at),
@@ -111,7 +112,8 @@ pub fn usage(
             let UsageKey { hour, name, principal, .. } = key;
             if makers.as_ref().is_none_or(|makers| makers.contains(&principal)) {
                 let name = if query.by == UsageBy::Principal { principal } else { name };
-                let sum = sums.entry((query.start(hour), name)).or_default();
+                let sum =
+                    sums.entry((query.start(Moment(hour.saturating_mul(HOUR))), name)).or_default();
                 *sum = sum.plus(observed);
             }
             count <= MAX_READ

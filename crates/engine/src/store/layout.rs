@@ -21,6 +21,7 @@
 //!               driver.lock        locked by the driver of runs; driver.epoch counts its starts
 //!               tenants/<id>/      the same tree for another tenant
 //!               policy.toml        the policy of a tenant other than `local`
+//!               secrets.toml       the hosts and slots of secrets that were set with the API
 //! ```
 //! The crates that own `vault/`, `skills/`, `mcp/`, `ledger/` and `anchor/` define their layout.
 
@@ -184,6 +185,16 @@ impl Layout {
     /// Returns the name of the file with the policy, in the directory of a tenant.
     pub const fn policy_name() -> &'static str {
         "policy.toml"
+    }
+
+    /// Returns the file with the declarations of the secrets that were set with the API of the server.
+    pub fn declared_secrets(&self) -> PathBuf {
+        self.home.join(Self::declared_secrets_name())
+    }
+
+    /// Returns the name of the file with declarations of secrets, in the directory of a tenant.
+    pub const fn declared_secrets_name() -> &'static str {
+        "secrets.toml"
     }
 
     /// Returns the database of the server.

@@ -11,14 +11,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use belljar_model::RunId;
+use belljar_model::answer::AnswerTerms;
 use belljar_model::boxes::BoxName;
+use belljar_model::caller::Principal;
 use rustix::fs::{Mode, OFlags};
 
 use super::connection::{self, receive};
 use super::protocol::{FromSupervisor, Hello, ToSupervisor};
+use super::setup::Setup;
 use super::spec::Prepare;
 use super::{ROLE, build, legacy};
-use crate::approvals::{RequestId, Supervisors};
+use crate::approvals::{AnswerRule, RequestId, Supervisors};
 use crate::box_store::{self, NamedBox};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HOME_VARIABLE;
@@ -86,7 +89,7 @@ pub(crate) fn spawn_driver(state: &Scoped, role: &str, log: File) -> io::Result<
 
 /// Waits for a child on another thread, so that a server does not keep the process ids of all children that
 /// have ended. A child that outlives this process goes on.
-fn reap(mut child: Child) {
+pub(super) fn reap(mut child: Child) {
     const STACK: usize = 64 * 1024; // the thread does nothing but wait
     let waits = std::thread::Builder::new().name("reaper".to_owned()).stack_size(STACK);
     // Without a thread, the process id stays in use until this process exits.
@@ -205,6 +208,27 @@ impl Supervisors for OfNamedBoxes {
         let dir = box_store::boxes_dir(state).join(name.as_str());
         lock::is_held(&dir.join("lock"))
             && Run::load(&dir).is_ok_and(|latest| latest.record.id == run)
+    }
+
+    fn answer_rule(
+        &self,
+        state: &Scoped,
+        name: &BoxName,
+        rule: Option<&str>,
+    ) -> Result<AnswerRule, EngineError> {
+        let of = NamedBox::find(state, name)?;
+        let local = || Principal::user(rustix::process::geteuid().as_raw());
+        let requester = Some(of.record.maker.clone().unwrap_or_else(local));
+        // Questions of an earlier version do not name their rule.
+        let Some(rule) = rule else {
+            return Ok(AnswerRule { terms: AnswerTerms::default(), requester });
+        };
+        let template = Setup::of(&of, state)?.template;
+        let found = template.ask.iter().find(|known| known.id == rule);
+        // A rule that was removed or renamed since the question may have demanded anything.
+        let strict = AnswerTerms { operator: true, two_people: false };
+        let terms = found.map_or(strict, |rule| rule.marks.answers);
+        Ok(AnswerRule { terms, requester })
     }
 
     fn wake(&self, state: &Scoped, name: &BoxName, id: RequestId) -> Result<(), EngineError> {

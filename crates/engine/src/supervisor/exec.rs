@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::{receive_small, send, send_descriptors};
+use super::files_program;
 use super::pauses::Pauses;
 use super::protocol::{ExecSpec, FromSupervisor, ToSupervisor};
 use crate::box_store::boxes_dir;
@@ -96,6 +97,34 @@ pub(super) fn run(
     caller: &Caller,
     spec: ExecSpec,
 ) -> io::Result<()> {
+    run_program(client, target, caller, (spec, None))
+}
+
+/// Starts the helper for files in the box for a client, and waits until it ends or the client disconnects.
+pub(super) fn run_files(
+    client: &UnixStream,
+    target: &ExecTarget,
+    caller: &Caller,
+    arguments: Vec<Vec<u8>>,
+) -> io::Result<()> {
+    let file = files_program()?;
+    let role = belljar_init::files::ROLE.as_bytes().to_vec();
+    let spec = ExecSpec {
+        argv: std::iter::once(role).chain(arguments).collect(),
+        env: Vec::new(),
+        // The directory of the main program can be gone.
+        workdir: Some(b"/".to_vec()),
+        terminal: None,
+    };
+    run_program(client, target, caller, (spec, Some(Arc::new(file))))
+}
+
+fn run_program(
+    client: &UnixStream,
+    target: &ExecTarget,
+    caller: &Caller,
+    program: (ExecSpec, Option<Arc<OwnedFd>>),
+) -> io::Result<()> {
     client.set_read_timeout(None)?;
     let Some(_permit) = target.permit() else {
         let why = format!(
@@ -104,7 +133,7 @@ pub(super) fn run(
         return send(client, &target.refused(&why));
     };
     let uid = rustix::net::sockopt::socket_peercred(client)?.uid.as_raw();
-    let mut process = match start_program(target, spec, caller, uid) {
+    let mut process = match start_file(target, program, caller, uid) {
         Ok(process) => process,
         Err(response) => return send(client, &response),
     };
@@ -127,6 +156,16 @@ pub(super) fn start_program(
     caller: &Caller,
     uid: u32,
 ) -> Result<ExecProcess, FromSupervisor> {
+    start_file(target, (spec, None), caller, uid)
+}
+
+/// Starts a program that has a path in the box, or whose file is given.
+fn start_file(
+    target: &ExecTarget,
+    (spec, file): (ExecSpec, Option<Arc<OwnedFd>>),
+    caller: &Caller,
+    uid: u32,
+) -> Result<ExecProcess, FromSupervisor> {
     let Some(channel) = target.channel() else {
         return Err(target.refused("this box cannot start additional programs"));
     };
@@ -144,7 +183,7 @@ pub(super) fn start_program(
         );
         return Err(failed(ErrorKind::CannotStart, &why));
     }
-    match target.pauses.start_program(|| channel.exec(&program_of(spec))) {
+    match target.pauses.start_program(|| channel.exec(&Program { file, ..program_of(spec) })) {
         None => Err(target.paused()),
         Some(Ok(process)) => {
             tracing::info!(uid, "program started in the box");
@@ -192,6 +231,7 @@ fn program_of(spec: ExecSpec) -> Program {
         env: env.into_iter().map(|(name, value)| (os_string(name), os_string(value))).collect(),
         workdir: workdir.map(|path| PathBuf::from(os_string(path))),
         terminal: terminal.map(|size| (size.clamped().rows, size.clamped().columns)),
+        file: None,
     }
 }
 

@@ -92,6 +92,10 @@ fn serve_one(client: &UnixStream, session: &Arc<BoxSession>) -> io::Result<()> {
             Some(caller) => return exec::run(client, &session.target, &caller, spec),
             None => session.target.refused("the request of the client names no caller"),
         },
+        ToSupervisor::ExecFiles(arguments) => match hello.caller {
+            Some(caller) => return exec::run_files(client, &session.target, &caller, arguments),
+            None => session.target.refused("the request of the client names no caller"),
+        },
         ToSupervisor::StartExec { id, spec } => match hello.caller {
             Some(caller) => kept_execs::start(session, client, &caller, (id, spec))?,
             None => session.target.refused("the request of the client names no caller"),
@@ -112,6 +116,13 @@ fn serve_one(client: &UnixStream, session: &Arc<BoxSession>) -> io::Result<()> {
             Ok(()) => FromSupervisor::Ok,
             Err(error) => session.target.refused(&format!("{error:#}")),
         },
+        ToSupervisor::ReloadRules => {
+            let target = &session.target;
+            match session.rules.reload(&target.scoped, &target.name) {
+                Ok(()) => FromSupervisor::Ok,
+                Err(error) => target.refused(&format!("{error:#}")),
+            }
+        }
         ToSupervisor::ApprovalAnswered { run, number } => {
             approval_answered(session, RequestId { run, number })
         }

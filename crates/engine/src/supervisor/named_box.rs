@@ -154,7 +154,7 @@ impl StartedBox {
         });
         let control = outside.ok_or_else(|| invalid("the box was started without a broker"))?;
         let home = state.engine_home().to_owned();
-        let rules = LiveRules { control, base, config, home };
+        let rules = LiveRules::new(control, base, config, home);
         let inputs = Inputs { keys: keys.into(), halt, exec_channel, terminal };
         let session = BoxSession::new(state.clone(), of.name(), launched.id(), log, inputs, rules);
         let session = Arc::new(session);

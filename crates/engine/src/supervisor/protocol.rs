@@ -7,14 +7,15 @@
 //! | client sends | supervisor responds with |
 //! |---|---|
 //! | `Prepare` and descriptors | `Ready`, or `Failed` |
+//! | `Prepare` of a single run | `Ready`, then `RunEnded`; or `Failed` |
 //! | `Start` (a program) | `Output` and `ToolCall`, then `Ended` or `Failed` |
 //! | `ToolAnswer`, `Cancel` | nothing |
 //! | `Status` | `Status` |
-//! | `Stop`, `PauseUntilResumed`, `Resume`, `SetNetwork`, `Extend`, `ApprovalAnswered`, `RemoveForward` | `Ok` or `Failed` |
+//! | `Stop`, `PauseUntilResumed`, `Resume`, `SetNetwork`, `ReloadRules`, `Extend`, `ApprovalAnswered`, `RemoveForward` | `Ok` or `Failed` |
 //! | `Forward` | `Forwarded` or `Failed` |
 //! | `Pause` | `Ok`; the box is paused until the client closes the connection |
 //! | `Attach`, then `Keys`, `Resize`, `Scroll` | `Ok`, then bytes for a terminal |
-//! | `Exec`, then `Signal` | `ExecStarted` and descriptors, then `ExecEnded` |
+//! | `Exec` or `ExecFiles`, then `Signal` | `ExecStarted` and descriptors, then `ExecEnded` |
 //! | `StartExec`, `DescribeExec` | `Exec`, `NoSuchExec` or `Failed` |
 //! | `ListExecs` | `Execs` |
 //! | `SignalExec` | `Ok` or `NoSuchExec` |
@@ -26,7 +27,7 @@ use std::path::PathBuf;
 
 use belljar_model::boxes::NetworkChange;
 use belljar_model::net::Budget;
-use belljar_model::{Caller, RunId};
+use belljar_model::{Caller, RunId, RunResult};
 use belljar_wire::Stream;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -109,6 +110,8 @@ pub enum ToSupervisor {
     },
     /// Changes the network rules of the box.
     SetNetwork(NetworkChange),
+    /// Reads the configuration again and changes the network rules of the box.
+    ReloadRules,
     /// Replaces the lease of a task by a larger one. Only the host of a task supports it.
     Extend(Budget),
     /// Reports that the operator's answer to a question of this run was written to the store.
@@ -129,7 +132,9 @@ pub enum ToSupervisor {
     Scroll(Option<i32>),
     /// Starts an additional program in the box.
     Exec(ExecSpec),
-    /// Sends a signal to the program that [`ToSupervisor::Exec`] started.
+    /// Starts the helper for files in the box with these arguments. See [`belljar_init::files`].
+    ExecFiles(Vec<Vec<u8>>),
+    /// Sends a signal to the program that [`ToSupervisor::Exec`] or [`ToSupervisor::ExecFiles`] started.
     Signal(i32),
     /// Starts an additional program that belongs to the supervisor. Nothing happens if the id is known.
     StartExec {
@@ -178,6 +183,7 @@ impl ToSupervisor {
             Self::Stop { now: false } => "stop",
             Self::Stop { now: true } => "stop-now",
             Self::SetNetwork(_) => "set-network",
+            Self::ReloadRules => "reload-rules",
             Self::Extend(_) => "extend",
             Self::ApprovalAnswered { .. } => "approval-answered",
             Self::Attach { .. } => "attach",
@@ -185,6 +191,7 @@ impl ToSupervisor {
             Self::Resize(_) => "resize",
             Self::Scroll(_) => "scroll",
             Self::Exec(_) => "exec",
+            Self::ExecFiles(_) => "exec-files",
             Self::Signal(_) => "signal",
             Self::StartExec { .. } => "start-exec",
             Self::DescribeExec(_) => "describe-exec",
@@ -220,6 +227,8 @@ pub enum FromSupervisor {
     },
     /// Reports how the program of a task ended.
     Ended(Box<Ending>),
+    /// Reports the result of a single run, which is stored.
+    RunEnded(Box<RunResult>),
     /// The current state of a named box.
     Status(Live),
     /// Reports that a request succeeded.

@@ -10,7 +10,7 @@ use belljar_sys::signal::{SUPERVISOR_SIGNALS, SignalFd};
 use super::connection::{self, receive, receive_descriptors, send};
 use super::protocol::{Hello, ToSupervisor};
 use super::spec::Prepare;
-use super::{named_box, program, task_run, tool_server};
+use super::{named_box, program, single_run, task_run, tool_server};
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
@@ -78,6 +78,10 @@ fn supervise(
             let received = receive_descriptors(connection);
             let received = received.context("cannot receive the descriptors of the task");
             task_run::supervise(&state, *spec, received.kind(ErrorKind::Broken)?)
+        }
+        Prepare::SingleRun(run) => {
+            let [input] = descriptors(connection)?;
+            single_run::supervise(&state, connection, *run, &input)
         }
     }
 }

@@ -9,7 +9,7 @@ use belljar_model::permission::Permissions;
 use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 
-use crate::agents::{self, HomeFile, OutfitRequest};
+use crate::agents::{self, HomeFile, Outfit, OutfitRequest};
 use crate::box_store::NamedBox;
 use crate::clones;
 use crate::config::{self, Source};
@@ -37,15 +37,22 @@ pub struct Setup {
     pub home: Vec<HomeFile>,
 }
 
-impl Setup {
-    /// Combines the options that a box was created with and the current configuration files.
-    pub fn of(of: &NamedBox, state: &Scoped) -> Result<Self, EngineError> {
+/// The template of a box and its outfit under the current configuration files.
+struct Declared {
+    /// The template without the changes that `belljar network` made.
+    base: Template,
+    config: Config,
+    sources: Vec<Source>,
+    outfit: Outfit,
+}
+
+impl Declared {
+    fn of(of: &NamedBox, state: &Scoped) -> Result<Self, EngineError> {
         let BoxRecord { spec, typed_in, ground, .. } = &of.record;
         let host = state.host();
         let workspace = ground.path();
         let (config, sources) = state.load_config_from(spec.config_file.as_deref(), workspace)?;
         let declared = config::template(&config, &spec.template)?;
-        let identity = gitconfig(state, spec.git_identity.as_ref());
         let agent = spec.agent.as_ref().map(|name| agents::find(host, name)).transpose()?;
         let overrides = Overrides { health: spec.health.clone(), ..spec.overrides.clone() };
         let directory = match ground {
@@ -53,7 +60,7 @@ impl Setup {
             BoxWorkspace::Directory { path } => Some(path.clone()),
             BoxWorkspace::Nothing => None,
         };
-        let outfit = agents::outfit(&OutfitRequest {
+        let mut outfit = agents::outfit(&OutfitRequest {
             agent: agent.as_ref(),
             permissions: &config.permissions(&spec.template),
             state,
@@ -62,19 +69,50 @@ impl Setup {
             runs_agent: spec.program.is_none(),
             found: None,
         })?;
-        for remark in &outfit.remarks {
-            state.notice(&Notice::Outfit(remark.clone()));
-        }
-        let config = config.with_secrets(outfit.secrets);
+        let config = config.with_secrets(std::mem::take(&mut outfit.secrets));
         let unbounded = [overrides.timeout.is_none(), overrides.output.is_none()];
-        let base = declared.with(outfit.overrides).and_then(|it| it.with(overrides));
-        let base = base.kind(ErrorKind::Invalid)?;
+        let base = declared.with(std::mem::take(&mut outfit.overrides));
+        let base = base.and_then(|it| it.with(overrides)).kind(ErrorKind::Invalid)?;
         let mut base = base.anchored(typed_in, host.user_home().as_deref());
         remove_default_limits(&mut base, unbounded);
         state.clamp(&mut base.limits)?;
-        let template =
-            spec.network.as_ref().map_or_else(|| base.clone(), |change| change.onto(base.clone()));
-        refuse_own_program(host, &template, workspace)?;
+        Ok(Self { base, config, sources, outfit })
+    }
+}
+
+/// Returns the template of a box with the changes of `belljar network`.
+fn changed(of: &NamedBox, base: &Template) -> Template {
+    let network = of.record.spec.network.as_ref();
+    network.map_or_else(|| base.clone(), |change| change.onto(base.clone()))
+}
+
+/// Returns the template of a box, with and without the changes of `belljar network`, under the current
+/// configuration.
+pub fn rules(of: &NamedBox, state: &Scoped) -> Result<BoxRules, EngineError> {
+    let Declared { base, config, .. } = Declared::of(of, state)?;
+    Ok(BoxRules { template: changed(of, &base), base, config })
+}
+
+/// The template of a box under a configuration.
+#[derive(Debug)]
+pub struct BoxRules {
+    pub template: Template,
+    /// The template without the changes that `belljar network` made.
+    pub base: Template,
+    pub config: Config,
+}
+
+impl Setup {
+    /// Combines the options that a box was created with and the current configuration files.
+    pub fn of(of: &NamedBox, state: &Scoped) -> Result<Self, EngineError> {
+        let BoxRecord { spec, ground, .. } = &of.record;
+        let identity = gitconfig(state, spec.git_identity.as_ref());
+        let Declared { base, config, sources, outfit } = Declared::of(of, state)?;
+        for remark in &outfit.remarks {
+            state.notice(&Notice::Outfit(remark.clone()));
+        }
+        let template = changed(of, &base);
+        refuse_own_program(state.host(), &template, ground.path())?;
         let network_config = NetworkConfig::of_box(&template, &config, state)?;
         let has_needed = outfit.again_needs.is_none_or(|path| has_content(&of.dir, &path));
         let is_again = of.run().is_some() && has_needed;

@@ -12,6 +12,7 @@ use belljar_model::{Mode, Reason, Template};
 use belljar_wire::{Job, ProgramResult};
 use serde::{Deserialize, Serialize};
 
+use super::single_run::SingleRun;
 use super::task_run::TaskRunSpec;
 use crate::config::Source;
 use crate::network::NetworkSpec;
@@ -32,6 +33,9 @@ pub enum Prepare {
     /// its socket, of a pipe that is closed when the supervisor exits, and for a `code` task of the worker
     /// program follow this message.
     TaskRun(Box<TaskRunSpec>),
+    /// The box of one run of a program. Its supervisor is detached. A descriptor of the standard input follows
+    /// this message.
+    SingleRun(Box<SingleRun>),
 }
 
 /// The template of a box and its network rules.

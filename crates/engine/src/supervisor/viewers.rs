@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -181,7 +182,9 @@ impl ScreenFeed {
     /// Runs a screen process until the box ends, and restarts it after a crash. Needs its own thread.
     pub(super) fn run(&self, session: &Arc<BoxSession>) {
         for count in 0..MAX_SCREEN_STARTS {
-            let Ok(screen) = Screen::start(session.target.run) else { break };
+            // A supervisor is a process of the program that handles the roles.
+            let program = Path::new("/proc/self/exe");
+            let Ok(screen) = Screen::start(program, session.target.run) else { break };
             tracing::debug!(count, "screen started");
             let has_crashed = self.serve(&screen, count, session).is_err();
             if !has_crashed {

@@ -78,6 +78,25 @@ pub enum Fault {
     },
 }
 
+impl ConfigError {
+    /// Returns the key, section or name at fault. `None` if the text is not TOML.
+    pub fn key(&self) -> Option<&str> {
+        match &self.fault {
+            Fault::Syntax { .. } => None,
+            Fault::UnknownKey { key, .. }
+            | Fault::Value { key, .. }
+            | Fault::Element { key, .. } => Some(key),
+            Fault::Impossible { key, .. }
+            | Fault::Loosens { key, .. }
+            | Fault::Permits { key, .. } => Some(key),
+            Fault::TemplateName { name, .. } | Fault::Declared { name, .. } => Some(name),
+            Fault::OperatorOnly { section } => Some(section),
+            Fault::OperatorKey(error) => Some(error.key),
+            Fault::AboveCeiling(error) => Some(error.key),
+        }
+    }
+}
+
 impl std::error::Error for ConfigError {}
 
 impl fmt::Display for ConfigError {

@@ -8,6 +8,7 @@ use toml::de::DeValue;
 use super::keys::{
     Invalid, ParseValue, Value, fill, invalid, list, number, scalar, set, table, text,
 };
+use crate::answer::{AnswerTerms, OperatorOnly};
 use crate::net::{
     Allow, HostPattern, HttpRule, Method, PathPattern, PresetName, Rule, RuleError, RuleLimits,
     RuleMarks, RuleTarget, Scheme, SecretName, TcpRule, Tls,
@@ -36,9 +37,11 @@ struct Raw {
     host_port: Option<u16>,
     untrusted: Option<bool>,
     deny_when: Vec<Label>,
+    approver: Option<OperatorOnly>,
+    two_people: Option<bool>,
 }
 
-const KEYS: [(&str, ParseValue<Raw>); 17] = [
+const KEYS: [(&str, ParseValue<Raw>); 19] = [
     ("name", |raw, value| set(&mut raw.name, name(value))),
     ("preset", |raw, value| set(&mut raw.preset, scalar(value))),
     ("host", |raw, value| set(&mut raw.host, host(value))),
@@ -56,6 +59,8 @@ const KEYS: [(&str, ParseValue<Raw>); 17] = [
     ("host-port", |raw, value| set(&mut raw.host_port, port(value))),
     ("untrusted", |raw, value| set(&mut raw.untrusted, boolean(value))),
     ("deny-when", |raw, value| fill(&mut raw.deny_when, list(value))),
+    ("approver", |raw, value| set(&mut raw.approver, scalar(value))),
+    ("two-people", |raw, value| set(&mut raw.two_people, boolean(value))),
 ];
 
 const LIMITS: [(&str, ParseValue<RuleLimits>); 3] = [
@@ -70,6 +75,9 @@ pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Invalid> {
         Some(preset) => raw.only_preset().map(|()| Allow::Preset(preset)),
         None => {
             let marks = raw.marks();
+            if let Some(key) = marks.answer_key() {
+                return Err(invalid(format!("the key `{key}` is possible in an `ask` rule only")));
+            }
             let (name, what) = raw.what(Use::Allow)?;
             let rule = Rule::allowing(name, what).map_err(invalid)?;
             Ok(Allow::Rule(Box::new(rule.with_marks(marks))))
@@ -164,6 +172,8 @@ impl Raw {
             host_port,
             untrusted,
             deny_when,
+            approver,
+            two_people,
         } = self;
         let alone = name.is_none()
             && host.is_none()
@@ -176,7 +186,9 @@ impl Raw {
             && tcp.is_none()
             && host_port.is_none()
             && untrusted.is_none()
-            && deny_when.is_empty();
+            && deny_when.is_empty()
+            && approver.is_none()
+            && two_people.is_none();
         if alone && ports.is_none() && methods.is_none() && paths.is_none() {
             return Ok(());
         }
@@ -187,7 +199,11 @@ impl Raw {
 
     fn marks(&self) -> RuleMarks {
         let deny_when = self.deny_when.iter().cloned().collect();
-        RuleMarks { untrusted: self.untrusted.unwrap_or(false), deny_when }
+        let answers = AnswerTerms {
+            operator: self.approver.is_some(),
+            two_people: self.two_people.unwrap_or(false),
+        };
+        RuleMarks { untrusted: self.untrusted.unwrap_or(false), deny_when, answers }
     }
 
     fn what(self, purpose: Use) -> Result<(Option<String>, RuleTarget), Invalid> {

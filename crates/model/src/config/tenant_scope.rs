@@ -14,7 +14,7 @@ use crate::plan::ModelTier;
 use crate::template::Overrides;
 
 /// The sections that the policy of a tenant can have.
-pub(super) const SECTIONS: [&str; 8] =
+pub const SECTIONS: [&str; 8] =
     ["template", "permissions", "secret", "api", "mcp", "tier", "code", "test"];
 
 /// A key with a value that only the operator can set.

@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use crate::answer::AnswerTerms;
 use crate::net::{Allow, Budget, HttpRule, Rule, RuleLimits, RuleMarks, RuleTarget, TcpRule, Tls};
 use crate::template::Template;
 use crate::time::Timeout;
@@ -114,12 +115,18 @@ fn long_form(rule: &Rule, verb: &str) -> Value {
         }
         RuleTarget::Http(http) => put_http(&mut put, http),
     }
-    let RuleMarks { untrusted, deny_when } = &rule.marks;
+    let RuleMarks { untrusted, deny_when, answers } = &rule.marks;
     if *untrusted {
         put("untrusted", Value::Boolean(true));
     }
     if !deny_when.is_empty() {
         put("deny-when", list(deny_when));
+    }
+    if answers.operator {
+        put("approver", text(&AnswerTerms::OPERATOR));
+    }
+    if answers.two_people {
+        put("two-people", Value::Boolean(true));
     }
     Value::Table(table)
 }

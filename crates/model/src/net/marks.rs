@@ -1,9 +1,11 @@
-//! The marks of grants for the labels of runs: which rules give a label, and which labels remove a grant.
+//! The marks of grants: which rules give a label, which labels remove a grant, and who may answer the questions
+//! of a rule.
 //!
-//! Marks have an effect on the boxes of tasks only. They never widen a policy.
+//! The marks for labels have an effect on the boxes of tasks only. No mark widens a policy.
 
 use std::collections::BTreeSet;
 
+use serde::ser::{SerializeStruct as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 use super::policy::Policy;
@@ -11,11 +13,12 @@ use super::rate::RuleLimits;
 use super::rule::{HttpRule, Rule, RuleError, RuleTarget, TcpRule};
 use super::secret::SecretName;
 use super::web::Tls;
+use crate::answer::AnswerTerms;
 use crate::choice::Net;
 use crate::plan::Label;
 
-/// What a rule means for the labels of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a rule means for the labels of a run, and for the people who answer its questions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleMarks {
     /// Whether responses of the hosts are not trusted. The output of a box with the rule has the label
@@ -23,18 +26,49 @@ pub struct RuleMarks {
     pub untrusted: bool,
     /// The labels that remove the rule from the box of a task.
     pub deny_when: BTreeSet<Label>,
+    /// Who may answer the questions of the rule; only an `ask` rule has questions.
+    #[serde(default)]
+    pub answers: AnswerTerms,
+}
+
+/// The JSON of marks is hashed as a part of the policy in `run.created`, and must not change for rules that
+/// demand nothing of answers. Binary formats need every field.
+impl Serialize for RuleMarks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { untrusted, deny_when, answers } = self;
+        let is_omitted = serializer.is_human_readable() && answers.is_empty();
+        let mut fields =
+            serializer.serialize_struct("RuleMarks", if is_omitted { 2 } else { 3 })?;
+        fields.serialize_field("untrusted", untrusted)?;
+        fields.serialize_field("deny_when", deny_when)?;
+        match is_omitted {
+            true => fields.skip_field("answers")?,
+            false => fields.serialize_field("answers", answers)?,
+        }
+        fields.end()
+    }
 }
 
 impl RuleMarks {
     pub fn is_empty(&self) -> bool {
-        !self.untrusted && self.deny_when.is_empty()
+        !self.untrusted && self.deny_when.is_empty() && self.answers.is_empty()
+    }
+
+    /// Returns the first key about answers that is set. Only an `ask` rule can have one.
+    pub(crate) const fn answer_key(&self) -> Option<&'static str> {
+        match self.answers {
+            AnswerTerms { operator: true, .. } => Some("approver"),
+            AnswerTerms { two_people: true, .. } => Some("two-people"),
+            AnswerTerms { operator: false, two_people: false } => None,
+        }
     }
 
     /// Returns an error if marks are set, which a `deny` rule cannot have.
     pub(crate) fn check_deny(&self) -> Result<(), RuleError> {
         let keys = [("untrusted", self.untrusted), ("deny-when", !self.deny_when.is_empty())];
-        match keys.into_iter().find(|(_, is_set)| *is_set) {
-            Some((key, _)) => Err(RuleError::InDeny(key)),
+        let key = keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key);
+        match key.or(self.answer_key()) {
+            Some(key) => Err(RuleError::InDeny(key)),
             None => Ok(()),
         }
     }
@@ -45,6 +79,7 @@ impl RuleMarks {
         Self {
             untrusted: self.untrusted || other.untrusted,
             deny_when: self.deny_when.union(&other.deny_when).cloned().collect(),
+            answers: self.answers.and(other.answers),
         }
     }
 }

@@ -54,6 +54,13 @@ impl Plan {
     }
 }
 
+/// Checks that a text is TOML or JSON, as [`Plan::parse`] reads it, without looking at its keys.
+pub fn check_syntax(text: &str, file: &str) -> Result<(), PlanFaults> {
+    let mut faults = Collector::new(file);
+    let root = node::read(text, file, &LineStarts::of(text), &mut faults);
+    if root.is_some() { Ok(()) } else { Err(faults.into_faults()) }
+}
+
 /// The state of reading one file.
 struct Reader<'t> {
     text: &'t str,

@@ -423,6 +423,7 @@ mod tests {
             stripped: 0,
             unsupported: None,
             moved_to: None,
+            is_stored: false,
         }
     }
 

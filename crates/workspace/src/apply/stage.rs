@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::executor::StepError;
 use crate::at;
+use crate::base;
 use crate::change::{Change, Side};
 use crate::content;
 use crate::layers::Layers;
@@ -82,13 +83,23 @@ pub(super) fn file(
     (mode, owner): (u32, Owner<'_>),
 ) -> Result<File, StepError> {
     let new = new_side(change)?;
-    let (above, name) = change.path.split().unwrap_or((RelPath::root(), b"."));
     let read = StepError::io("cannot read the box's file");
-    let upper = layers.upper().dir(&above).map_err(&read)?;
-    let mut from = UpperFile::open(upper.as_fd(), name).map_err(&read)?;
+    let (mut stored, mut in_layer);
+    let from = match new.hash.filter(|_| change.is_stored) {
+        Some(hash) => {
+            stored = base::open(layers.run(), hash).map_err(&read)?;
+            &mut stored
+        }
+        None => {
+            let (above, name) = change.path.split().unwrap_or((RelPath::root(), b"."));
+            let upper = layers.upper().dir(&above).map_err(&read)?;
+            in_layer = UpperFile::open(upper.as_fd(), name).map_err(&read)?;
+            in_layer.file()
+        }
+    };
     let create = StepError::io("cannot create the new file");
     let mut to = File::from(at::create(parent, temporary, HALF_WRITTEN).map_err(create)?);
-    let filled = fill(from.file(), &mut to, new, owner, parent).and_then(|()| {
+    let filled = fill(from, &mut to, new, owner, parent).and_then(|()| {
         at::chmod(&to, mode & 0o777).map_err(StepError::io("cannot write the new file"))
     });
     if filled.is_err() {

@@ -75,7 +75,7 @@ impl Body {
 
 /// Returns the original content of a file, or the host's current content if the original is
 /// unknown.
-fn old_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
+pub(super) fn old_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     if let Some(known) = by_summary(side) {
         return known;
     }

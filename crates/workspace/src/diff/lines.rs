@@ -7,6 +7,8 @@ use similar::{Algorithm, ChangeTag, DiffOp, capture_diff_slices_deadline, group_
 /// The timeout of comparing two texts; after it the diff becomes coarser. A hostile text can be
 /// slow to compare.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
+/// The timeout for a comparison that must have the same result as one within [`DIFF_TIMEOUT`].
+const LONGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of unchanged lines that are shown around a change, as in git.
 const CONTEXT: usize = 3;
@@ -17,6 +19,8 @@ pub(super) struct Lines {
     pub hunks: Vec<Hunk>,
     pub added: usize,
     pub removed: usize,
+    /// Whether the comparison ended before its timeout, so that it has the same result every time.
+    pub is_exact: bool,
 }
 
 /// A group of changed lines with their context.
@@ -41,15 +45,36 @@ pub(super) struct Line {
 
 /// Compares two texts.
 pub(super) fn compare(old: &[u8], new: &[u8]) -> Lines {
-    let old: Vec<&[u8]> = old.split_inclusive(|&byte| byte == b'\n').collect();
-    let new: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
+    compare_within(old, new, DIFF_TIMEOUT)
+}
+
+/// Compares two texts again whose comparison was exact.
+pub(super) fn compare_longer(old: &[u8], new: &[u8]) -> Lines {
+    compare_within(old, new, LONGER_TIMEOUT)
+}
+
+/// Returns the lines of a text with their terminators.
+pub(super) fn split(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|&byte| byte == b'\n').collect()
+}
+
+/// Returns the operations that make `new` from `old`. After the timeout, they become coarser.
+pub(super) fn ops(old: &[u8], new: &[u8]) -> Vec<DiffOp> {
     let deadline = Instant::now().checked_add(DIFF_TIMEOUT);
+    capture_diff_slices_deadline(Algorithm::Myers, &split(old), &split(new), deadline)
+}
+
+fn compare_within(old: &[u8], new: &[u8], timeout: Duration) -> Lines {
+    let (old, new) = (split(old), split(new));
+    let start = Instant::now();
+    let deadline = start.checked_add(timeout);
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
+    let is_exact = start.elapsed() < timeout;
     let count = |tag: fn(&DiffOp) -> usize| ops.iter().map(tag).sum();
     let added = count(|op| if is_equal(op) { 0 } else { op.new_range().len() });
     let removed = count(|op| if is_equal(op) { 0 } else { op.old_range().len() });
     let hunks = group_diff_ops(ops, CONTEXT).iter().map(|group| hunk(group, &old, &new)).collect();
-    Lines { hunks, added, removed }
+    Lines { hunks, added, removed, is_exact }
 }
 
 fn is_equal(op: &DiffOp) -> bool {

@@ -246,6 +246,7 @@ impl Sealing<'_> {
                 .and_then(|side| side.target.as_ref())
                 .is_some_and(|target| links::leads_out(&path, &target.0)),
             moved_to: None,
+            is_stored: false,
             path,
             kind,
             old,

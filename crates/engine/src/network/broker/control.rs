@@ -239,6 +239,11 @@ impl BrokerControl {
         self.0.finished.notify_all();
     }
 
+    /// Returns whether the broker received a secret when it started.
+    pub(crate) fn has_secret(&self, name: &SecretName) -> bool {
+        self.0.secrets.contains(name)
+    }
+
     /// Checks that the broker has every secret that a policy names. A broker gets secrets only at its start.
     fn check_secrets(&self, policy: &Policy) -> anyhow::Result<()> {
         let rules = policy.allow.iter().chain(&policy.ask).filter_map(Rule::http);

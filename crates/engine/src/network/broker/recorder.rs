@@ -338,6 +338,7 @@ impl BrokerRecorder {
             event,
             text: question.to_string(),
             secrets: question.secrets.clone(),
+            rule: question.rule.clone(),
             asked,
             deadline: asked.saturating_add(question.wait),
         });

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use belljar_ledger::{Event, Query, Reader};
+use belljar_ledger::{Event, Query, Reader, RequestDecided};
 use belljar_model::RunId;
 
 use super::{Attempt, AttemptOutcome, AttemptTarget};
@@ -75,6 +75,18 @@ fn attempt(about: About) -> Option<Attempt> {
     let (port, path) = (request.port, request.path);
     let target = AttemptTarget::Request { method, scheme, host, port, path };
     Some(Attempt { target, outcome })
+}
+
+/// Returns what a recorded request teaches, if the current rules do not allow it.
+///
+/// A request that was allowed needs the rule that allowed it, which the current rules may no longer have.
+pub fn attempt_of_request(request: RequestDecided) -> Attempt {
+    let outcome = match request.verdict.as_str() {
+        "allow" => AttemptOutcome::AllowedByFullNet,
+        _ => AttemptOutcome::Denied(code(&request.reason)),
+    };
+    let RequestDecided { method, scheme, host, port, path, .. } = request;
+    Attempt { target: AttemptTarget::Request { method, scheme, host, port, path }, outcome }
 }
 
 /// The name in the ledger of the rule that allows everything with `--net full`.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use belljar_ledger::Digest;
+use belljar_model::answer::AnswerTerms;
 use belljar_model::plan::{
     Check, Edge, Executor, ForEach, Label, OnCrash, OutputKind, OutputSpec, Plan, PlanInput,
     RunBudget, Source, Task, TaskId, Test, Text, When,
@@ -89,6 +90,7 @@ pub(super) fn gate(id: &str) -> Task {
         deadline: Duration::from_mins(2),
         clears: Vec::new(),
         deny_when: Vec::new(),
+        answers: AnswerTerms::default(),
     };
     Task { executor, ..task(id) }
 }
@@ -181,6 +183,7 @@ fn random_task(random: &mut Random, number: u64) -> Task {
                 deadline: Duration::from_mins(2),
                 clears,
                 deny_when: Vec::new(),
+                answers: AnswerTerms::default(),
             };
             made.checks.clear();
         }

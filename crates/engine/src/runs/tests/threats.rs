@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use belljar_ledger::Digest;
+use belljar_model::answer::AnswerTerms;
 use belljar_model::plan::{Executor, ForEach, Label, OnCrash, Task};
 use serde_json::{Value as Json, json};
 
@@ -187,6 +188,7 @@ fn labels_of_b(clears: &[&str]) -> BTreeSet<Label> {
                 deadline: std::time::Duration::from_mins(1),
                 clears: clears.iter().map(|text| label(text)).collect(),
                 deny_when: Vec::new(),
+                answers: AnswerTerms::default(),
             },
             data: vec![edge("a")],
             ..task("gate")

@@ -21,7 +21,7 @@ deny-when = ["untrusted", "customer"]
 
 fn marks(untrusted: bool, deny_when: &[&str]) -> RuleMarks {
     let deny_when = deny_when.iter().map(|text| text.parse().unwrap()).collect();
-    RuleMarks { untrusted, deny_when }
+    RuleMarks { untrusted, deny_when, ..RuleMarks::default() }
 }
 
 fn marks_of(allow: &[Allow]) -> Vec<RuleMarks> {
@@ -93,4 +93,26 @@ fn c08_project_can_add_marks_to_rules_and_cannot_remove_them() {
     assert_eq!(marks_of(&tightened(more).allow), [marks(true, &["model", "network", "untrusted"])]);
     let asked = tightened("ask = [{ name = 'asked', host = 'ask.example.com' }]");
     assert_eq!(asked.ask[0].marks, marks(false, &["model"]));
+}
+
+#[test]
+fn ask_rule_can_demand_an_operator_or_a_second_person_and_other_rules_cannot() {
+    let text = "[template.default]\nnet = 'restricted'\nask = [{ host = 'a.example', approver = 'operator' }, { host = 'b.example', two-people = true }, 'c.example']\n";
+    let config = operator(text);
+    let template = config.template("default").unwrap();
+    let terms: Vec<(bool, bool)> = template
+        .ask
+        .iter()
+        .map(|rule| (rule.marks.answers.operator, rule.marks.answers.two_people))
+        .collect();
+    assert_eq!(terms, [(true, false), (false, true), (false, false)]);
+    assert_eq!(operator(&template.to_toml()).template("default").unwrap().ask, template.ask);
+    let policy = serde_json::to_string(&template.policy(&config).unwrap()).unwrap();
+    assert!(policy.contains(r#""answers":{"operator":true,"two_people":false}"#), "{policy}");
+    assert!(!serde_json::to_string(&marks(true, &[])).unwrap().contains("answers"));
+    for (list, key) in [("allow", "approver = 'operator'"), ("deny", "two-people = true")] {
+        let text = format!("[template.default]\n{list} = [{{ host = 'a.example', {key} }}]\n");
+        let parsed = Config::parse(&text, Path::new("belljar.toml"), Scope::Operator);
+        assert!(parsed.is_err(), "{list}");
+    }
 }

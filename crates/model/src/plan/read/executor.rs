@@ -8,6 +8,7 @@ use super::super::{Base, Executor};
 use super::task::{DAY, MAX_TIMEOUT};
 use super::values::local_id;
 use super::{Fields, Reader};
+use crate::answer::{AnswerTerms, OperatorOnly};
 
 /// Each executor: its keys, of which the first one names it.
 const EXECUTORS: [(&str, &[&str]); 6] = [
@@ -30,7 +31,10 @@ const EXECUTORS: [(&str, &[&str]); 6] = [
             "deny",
         ],
     ),
-    ("approval", &["approval", "apply", "deadline", "clears", "deny_when"]),
+    (
+        "approval",
+        &["approval", "apply", "deadline", "clears", "deny_when", "approver", "two_people"],
+    ),
     ("stub", &["stub", "delay", "fail"]),
 ];
 
@@ -164,12 +168,19 @@ impl Reader<'_> {
             .and_then(|node| self.time("deadline", node, second, MAX_DEADLINE));
         let clears = fields.get("clears").and_then(|node| self.labels("clears", node));
         let deny_when = fields.get("deny_when").and_then(|node| self.labels("deny_when", node));
+        let approver = fields.get("approver");
+        let approver = approver.and_then(|node| self.parsed::<OperatorOnly>("approver", node));
+        let two_people = fields.get("two_people").and_then(|node| self.boolean("two_people", node));
         Some(Executor::Approval {
             question: question?,
             apply: fields.get("apply").and_then(|node| self.task_id("apply", node)),
             deadline: deadline.unwrap_or(DEFAULT_DEADLINE),
             clears: clears.unwrap_or_default(),
             deny_when: deny_when.unwrap_or_default(),
+            answers: AnswerTerms {
+                operator: approver.is_some(),
+                two_people: two_people.unwrap_or(false),
+            },
         })
     }
 

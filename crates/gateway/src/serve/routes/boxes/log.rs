@@ -43,7 +43,7 @@ struct LogParameters {
 
 async fn log(call: Call) -> Result<Response, Problem> {
     let LogParameters { from, tail } = call.query()?;
-    let text = with_box(&call, |_, found| Ok(boxes::log::text(&found)?)).await?;
+    let text = with_box(&call, |state, found| Ok(boxes::log::text(state, &found)?)).await?;
     let (start, end) = range(&text, from, tail);
     let part = text.get(start..end).unwrap_or_default();
     let mut response = Body::from(String::from_utf8_lossy(part).into_owned()).into_response();
