@@ -50,6 +50,10 @@ const LINTERS: [&str; 2] = ["check-jsonschema==0.39.0", "zizmor==1.32.0"];
 /// The driver of Chromium and a checker of accessibility, which npm installs into `browser/`.
 const BROWSER: [&str; 2] = ["playwright-core@1.65.0", "axe-core@4.14.0"];
 
+/// The identity provider that the tests of the login use, which npm installs into `oidc/`. It runs in the Node
+/// of `typescript/`.
+const OIDC: [&str; 1] = ["oidc-provider@9.13.3"];
+
 /// The test tool of the API, which pip installs into `schemathesis/`.
 const SCHEMATHESIS: [&str; 1] = ["schemathesis==4.32.0"];
 
@@ -67,6 +71,7 @@ pub(crate) fn install() -> Result<()> {
         ("servers", &SERVERS),
         ("typescript", &TYPESCRIPT),
         ("browser", &BROWSER),
+        ("oidc", &OIDC),
     ];
     for (name, packages) in by_npm {
         install_once(&dir, name, &packages.join(" "), |to| npm(to, packages))?;

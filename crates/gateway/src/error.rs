@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use belljar_engine::error::EngineError;
+
 use crate::mcp::session::NoRandomness;
+use crate::serve::oidc::OidcError;
 use crate::serve::store::StoreError;
 
 /// The reason why an MCP server could not start or stopped unexpectedly.
@@ -40,6 +43,10 @@ pub enum ServeError {
     WrongCertificate { path: PathBuf, host: String },
     #[error(transparent)]
     Database(#[from] StoreError),
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
+    #[error("cannot read the configuration of the server")]
+    Configuration(#[from] EngineError),
     #[error("cannot use the TLS certificate with the TLS key")]
     Tls(#[source] rustls::Error),
 }

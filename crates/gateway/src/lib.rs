@@ -25,6 +25,7 @@ pub use mcp::service::{
 };
 pub use mcp::session::NoRandomness;
 pub use mcp::streams::{stdio, streams};
+pub use serve::oidc::OidcError;
 pub use serve::store::StoreError;
 pub use serve::{Prover, Rate, ReadyServer, ServeControl, ServeLimits, ServeOptions};
 pub use tls::TlsFiles;

@@ -11,10 +11,12 @@
 mod accept;
 mod access;
 mod app;
+mod approver;
 mod audit;
 mod body;
 mod box_list;
 mod call;
+mod drivers;
 mod fair;
 mod feed;
 mod filter;
@@ -25,20 +27,28 @@ mod identity;
 mod jobs;
 mod json;
 mod ledgers;
+mod makers;
 mod metrics;
+pub(crate) mod oidc;
 mod openapi;
 mod page;
 mod peer;
+mod plan_request;
+mod policies;
 mod problem;
 mod prover;
+mod quotas;
 mod rate;
+mod revocation;
 mod rights;
 mod routes;
+mod session;
 mod signing;
 mod stall;
 pub(crate) mod store;
 mod streams;
 mod tenants;
+mod webhooks;
 mod websocket;
 mod witness;
 
@@ -47,6 +57,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_engine::network::roots;
 use belljar_engine::scope::{Engine, Scoped};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -60,8 +71,10 @@ use crate::http::names::AllowedNames;
 use crate::mcp::service::Service;
 use crate::tls::{ReloadableTls, TlsFiles};
 use accept::Server;
-use app::{App, PublicAddress};
+use app::{App, Configured, PublicAddress};
+use oidc::Oidc;
 pub use prover::Prover;
+use quotas::Quotas;
 pub use rate::Rate;
 use signing::SigningKey;
 use store::{Store, TenantKey};
@@ -102,12 +115,18 @@ pub struct ServeLimits {
     pub writes: Rate,
     /// The failed logins of one source.
     pub failed_logins: Rate,
+    /// The time that a request to the identity provider has.
+    pub provider: Duration,
     /// The number of boxes that start at once.
     pub starts: usize,
     /// The time after which the server looks whether the files of its certificate have changed.
     pub certificate_check: Duration,
+    /// The time between two looks whether the runs of a tenant have a driver.
+    pub drivers: Duration,
     /// The time between two checkpoints of the ledgers of tenants in the ledger `system`.
     pub checkpoints: Duration,
+    /// The time between the first and the second attempt to send a webhook. It doubles each time.
+    pub webhook_retry: Duration,
 }
 
 impl Default for ServeLimits {
@@ -121,9 +140,12 @@ impl Default for ServeLimits {
             reads: Rate::per_second(50, 200),
             writes: Rate::per_second(10, 40),
             failed_logins: Rate::per_minute(5),
+            provider: Duration::from_secs(10),
             starts: 4,
             certificate_check: Duration::from_secs(10),
+            drivers: Duration::from_secs(5),
             checkpoints: Duration::from_secs(60 * 60),
+            webhook_retry: Duration::from_secs(30),
         }
     }
 }
@@ -185,15 +207,22 @@ impl<S: Service> ReadyServer<S> {
         let gate = Arc::new(Gate::new(service, &mcp, &control.stop)?);
         let url = address.url.clone();
         let key = SigningKey::new(&installation.key);
+        let oidc = provider(&state, &address, options.limits.provider)?;
+        let configured = Configured { quotas: Quotas::new(&state)?, oidc };
         let app = App::new(
             engine,
             state,
             store,
             key,
             address,
-            (options.limits, options.prover),
+            (options.limits, options.prover, configured),
             control.stop.clone(),
         );
+        if policies::restore(&app).is_err() {
+            tracing::error!(
+                "a saved policy cannot be written; it is tried again at the next start"
+            );
+        }
         let server = Server::new(
             Arc::new(app),
             Arc::clone(&gate),
@@ -236,7 +265,13 @@ impl<S: Service> ReadyServer<S> {
             }
         };
         let serving = async {
-            tokio::join!(self.server.run(self.listeners, self.local), self.server.witness());
+            tokio::join!(
+                self.server.run(self.listeners, self.local),
+                self.server.witness(),
+                self.server.keep_drivers(),
+                self.server.end_revoked_streams(),
+                self.server.webhooks(),
+            );
         };
         tokio::select! {
             () = serving => {}
@@ -245,6 +280,18 @@ impl<S: Service> ReadyServer<S> {
         }
         self.gate.close_all().await;
     }
+}
+
+/// Prepares the login with the identity provider of the operator's file, if it has one.
+fn provider(
+    state: &Scoped,
+    address: &PublicAddress,
+    time: Duration,
+) -> Result<Option<Oidc>, ServeError> {
+    let config = state.load_operator_config()?;
+    let Some(settings) = config.oidc() else { return Ok(None) };
+    let roots = roots::certificates(&config, state.host())?;
+    Ok(Some(Oidc::new(settings.clone(), (roots, time), &address.url)?))
 }
 
 /// Refuses an address that other machines can reach, unless the server has a certificate.

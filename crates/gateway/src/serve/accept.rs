@@ -79,9 +79,24 @@ impl<S: Service> Server<S> {
         link.ok().map(|(url, _)| url)
     }
 
+    /// Sends webhooks until the server stops.
+    pub(super) async fn webhooks(&self) {
+        super::webhooks::run(&self.app, self.limits.webhook_retry).await;
+    }
+
     /// Records checkpoints of the ledgers until the server stops.
     pub(super) async fn witness(&self) {
         super::witness::run(&self.app, self.limits.checkpoints).await;
+    }
+
+    /// Starts the drivers of runs again until the server stops.
+    pub(super) async fn keep_drivers(&self) {
+        super::drivers::keep(&self.app, self.limits.drivers).await;
+    }
+
+    /// Ends the streams of revoked credentials until the server stops.
+    pub(super) async fn end_revoked_streams(&self) {
+        super::revocation::run(&self.app).await;
     }
 
     /// Reads the certificate again if its files have changed, as programs that renew certificates do.
@@ -261,7 +276,7 @@ impl<S: Service> Server<S> {
         let response = match head::check(&parts, &self.names, entrance) {
             Err(problem) => {
                 if problem.kind == ProblemKind::TOKEN_IN_URL {
-                    self.revoke_leaked(parts.uri.query().unwrap_or_default(), peer).await;
+                    self.revoke_leaked(&parts, peer).await;
                 }
                 problem.into_response()
             }
@@ -289,8 +304,9 @@ impl<S: Service> Server<S> {
     }
 
     /// Revokes tokens that were part of an address, because logs and histories contain them now.
-    async fn revoke_leaked(&self, query: &str, peer: Option<IpAddr>) {
-        let shown: Vec<String> = head::credentials(query).map(str::to_owned).collect();
+    async fn revoke_leaked(&self, parts: &Parts, peer: Option<IpAddr>) {
+        let (path, query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
+        let shown: Vec<String> = head::credentials(path, query).map(str::to_owned).collect();
         let (app, from) =
             (Arc::clone(&self.app), peer.map(|it| it.to_string()).unwrap_or_default());
         let revoke =
@@ -346,6 +362,9 @@ impl<S: Service> Server<S> {
         }
         let (parts, identity) = authenticated(&self.app, parts, context).await?;
         self.app.check_rate(&identity, &parts.method, &context.rate)?;
+        if let Err(problem) = identity.check_network(context.peer) {
+            return Err(self.denied(&parts, context, identity, problem).await);
+        }
         let may_use = extent(Act::UseMcp, identity.role, &identity.grant) > Extent::Nothing;
         if !may_use {
             let problem = Problem::new(ProblemKind::FORBIDDEN, "the token needs the scope `mcp`");

@@ -55,6 +55,22 @@ impl Scope {
         }
     }
 
+    /// Returns whether a token with this scope changes more than boxes and runs: files of the host, or what
+    /// others may use. A person needs a recent login to make one.
+    pub(crate) const fn is_wide(self) -> bool {
+        match self {
+            Self::ChangesApply | Self::SecretsWrite => true,
+            Self::BoxesRead
+            | Self::BoxesWrite
+            | Self::RunsRead
+            | Self::RunsWrite
+            | Self::LedgerRead
+            | Self::UsageRead
+            | Self::MetricsRead
+            | Self::Mcp => false,
+        }
+    }
+
     /// Returns the acts that a token with this scope may do. The maker of the token needs the right to the first.
     pub(crate) const fn acts(self) -> &'static [Act] {
         match self {

@@ -24,8 +24,10 @@ use super::identity::Identity;
 use super::jobs::JobSlot;
 use super::ledgers::LedgerPool;
 use super::metrics::Metrics;
+use super::oidc::Oidc;
 use super::problem::{Problem, ProblemKind};
 use super::prover::Prover;
+use super::quotas::Quotas;
 use super::rate::{Buckets, Rate, RateCell, RateState, Remaining, RequestKind, whole_seconds};
 use super::routes::doctor::Doctor;
 use super::signing::SigningKey;
@@ -57,6 +59,12 @@ pub(crate) struct PublicAddress {
     pub(crate) is_loopback: bool,
 }
 
+/// What the operator's file says about people and tenants.
+pub(crate) struct Configured {
+    pub(crate) quotas: Quotas,
+    pub(crate) oidc: Option<Oidc>,
+}
+
 /// The state that all requests share.
 pub(crate) struct App {
     pub(crate) engine: Engine,
@@ -82,6 +90,9 @@ pub(crate) struct App {
     pub(crate) system_ledgers: Arc<LedgerPool>,
     pub(crate) system_verifications: Arc<JobSlot<LedgerReport>>,
     pub(crate) doctor: Doctor,
+    pub(crate) quotas: Quotas,
+    /// The identity provider, if the operator's file has one.
+    pub(crate) oidc: Option<Oidc>,
     /// The verifications of ledgers that may run at once.
     pub(crate) verifying: Arc<Semaphore>,
     /// The time and the result of the last readiness check.
@@ -108,7 +119,7 @@ impl App {
         store: Store,
         key: SigningKey,
         address: PublicAddress,
-        (limits, prover): (ServeLimits, Option<Prover>),
+        (limits, prover, configured): (ServeLimits, Option<Prover>, Configured),
         stop: CancellationToken,
     ) -> Self {
         let owner = state.caller().clone();
@@ -137,6 +148,8 @@ impl App {
             stop,
             starts: StartQueue::new(limits.starts),
             doctor: Doctor::new(prover),
+            quotas: configured.quotas,
+            oidc: configured.oidc,
             system_ledgers: Arc::default(),
             system_verifications: Arc::default(),
             verifying: Arc::new(Semaphore::new(MAX_VERIFYING)),

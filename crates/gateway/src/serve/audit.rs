@@ -26,7 +26,8 @@ pub(crate) fn system_tenant() -> TenantId {
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     act: &'static str,
-    subject: String,
+    /// The object that the act concerns.
+    pub(crate) subject: String,
     by: Principal,
     tenant: TenantId,
     from: String,
@@ -43,6 +44,11 @@ impl Change {
     ) -> Self {
         let (by, tenant, from) = (by.clone(), tenant.clone(), from.to_owned());
         Self { act, subject: subject.to_owned(), by, tenant, from, details: Vec::new() }
+    }
+
+    /// Names the object of the act, when it is found after the request was read.
+    pub(crate) fn set_subject(&mut self, subject: &str) {
+        subject.clone_into(&mut self.subject);
     }
 
     /// Records the act in the ledger of its tenant. Blocks until the event is on disk.

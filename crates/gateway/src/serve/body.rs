@@ -1,6 +1,7 @@
-//! Bodies: reads the body of a request within its limits, and keeps a connection busy until the body of its
+//! Bodies: reads the body of a request within its limits, at once or as a stream, and keeps a connection busy until the body of its
 //! response is sent.
 
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,20 +22,68 @@ const MIN_RATE: u64 = 16 * 1024;
 /// Reads a body of the declared length. The length is at most `max`.
 pub(super) async fn read(body: Body, length: u64, max: usize) -> Result<Bytes, Problem> {
     if length > u64::try_from(max).unwrap_or(u64::MAX) {
-        let detail = format!("the body is longer than {max} bytes");
-        return Err(Problem::new(ProblemKind::TOO_LARGE, detail).closing());
+        return Err(too_long(max));
     }
     let time = BASE_TIME + Duration::from_secs(length / MIN_RATE);
     match tokio::time::timeout(time, Limited::new(body, max).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(_)) => {
-            Err(Problem::new(ProblemKind::BAD_REQUEST, "the body is incomplete").closing())
-        }
-        Err(_) => {
-            let detail = "the body must arrive with at least 16 KiB per second";
-            Err(Problem::new(ProblemKind::TIMEOUT, detail).closing())
-        }
+        Ok(Err(_)) => Err(incomplete()),
+        Err(_) => Err(too_slow()),
     }
+}
+
+/// A body that its handler receives as a stream.
+pub(crate) struct Upload {
+    body: Body,
+    length: u64,
+}
+
+impl Upload {
+    /// Checks the declared length of a body.
+    pub(super) fn new(body: Body, length: u64, max: usize) -> Result<Self, Problem> {
+        if length > u64::try_from(max).unwrap_or(u64::MAX) {
+            return Err(too_long(max));
+        }
+        Ok(Self { body, length })
+    }
+
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Passes the bytes of the body to a function. Stops early, without an error, if the function does.
+    pub(crate) async fn copy<F: Future<Output = ControlFlow<()>>>(
+        self,
+        mut pass: impl FnMut(Bytes) -> F,
+    ) -> Result<(), Problem> {
+        let Self { mut body, length } = self;
+        let copied = async {
+            while let Some(frame) = body.frame().await {
+                let Ok(frame) = frame else { return Err(incomplete()) };
+                let Ok(data) = frame.into_data() else { continue };
+                if pass(data).await.is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let time = BASE_TIME + Duration::from_secs(length / MIN_RATE);
+        tokio::time::timeout(time, copied).await.unwrap_or_else(|_| Err(too_slow()))
+    }
+}
+
+fn too_long(max: usize) -> Problem {
+    let detail = format!("the body is longer than {max} bytes");
+    Problem::new(ProblemKind::TOO_LARGE, detail).closing()
+}
+
+fn incomplete() -> Problem {
+    Problem::new(ProblemKind::BAD_REQUEST, "the body is incomplete").closing()
+}
+
+fn too_slow() -> Problem {
+    let detail = "the body must arrive with at least 16 KiB per second";
+    Problem::new(ProblemKind::TIMEOUT, detail).closing()
 }
 
 /// The body of a response, which keeps its connection busy until it is sent or dropped.

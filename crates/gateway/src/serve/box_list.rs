@@ -1,10 +1,11 @@
 //! The list of the boxes of a tenant, ready to be sent: the JSON of each box, and the text that filters search.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use belljar_engine::boxes::index::{BoxIndex, BoxSnapshot, BoxSummary};
 use belljar_engine::scope::Scoped;
+use belljar_model::boxes::{BoxName, BoxState};
 use belljar_model::caller::Principal;
 use memchr::memmem;
 
@@ -69,6 +70,17 @@ impl BoxList {
         let made = Arc::new(ReadyList::new(snapshot, latest.as_deref()));
         *latest = Some(Arc::clone(&made));
         Ok(made)
+    }
+
+    /// Returns the boxes that are up now, with the principals that made them. Blocks.
+    pub(crate) fn running(&self, state: &Scoped) -> Result<BTreeMap<BoxName, Principal>, Problem> {
+        self.index.expire();
+        let snapshot = self.index.snapshot(state)?;
+        let up = snapshot.boxes.iter().filter(|summary| match summary.state {
+            BoxState::Running | BoxState::Paused | BoxState::Changing => true,
+            BoxState::Interrupted | BoxState::Stopped | BoxState::New => false,
+        });
+        Ok(up.map(|summary| (summary.name.clone(), summary.maker.clone())).collect())
     }
 
     /// Makes the next request read the boxes again, after the server changed one.
@@ -195,7 +207,7 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use belljar_model::boxes::{BoxState, BoxWorkspace};
+    use belljar_model::boxes::BoxWorkspace;
 
     use super::*;
 

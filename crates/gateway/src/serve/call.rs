@@ -1,8 +1,9 @@
 //! One request of the API, after its head was checked and its route was found.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,18 +12,18 @@ use axum::response::{IntoResponse as _, Response};
 use belljar_engine::scope::Scoped;
 use belljar_model::caller::Principal;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::{CONTENT_TYPE, ETAG, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::access::{Extent, extent};
+use super::access::{Act, Extent, extent};
 use super::app::App;
 use super::audit::{self, Change};
-use super::body;
-use super::head::{self, Entrance};
+use super::body::{self, Upload};
+use super::head::{self, Accepts, Entrance};
 use super::identity::{self, Authenticated, Identity};
 use super::json;
 use super::page::{self, List, PageParameters, PageQuery};
@@ -31,6 +32,9 @@ use super::rate::RateCell;
 use super::routes::{Access, Operation};
 use super::tenants::Tenant;
 use crate::http::connections::{Connection, RunningRequest, network};
+
+/// The end of the pattern of a route whose path ends with a path in a box.
+const REST: &str = "/{*path}";
 
 /// What the server knows about a request before it is routed.
 #[derive(Debug, Clone)]
@@ -72,6 +76,8 @@ pub(crate) struct Call {
     parts: Parts,
     params: Vec<(String, String)>,
     body: Bytes,
+    /// The body of a route that receives it as a stream, until the handler takes it.
+    upload: Mutex<Option<Upload>>,
 }
 
 /// The objects that a sender may use.
@@ -82,6 +88,10 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
+    pub(crate) const fn extent(&self) -> Extent {
+        self.extent
+    }
+
     /// Returns whether the sender may use an object that this principal made.
     pub(crate) fn may_use(&self, maker: &Principal) -> bool {
         match self.extent {
@@ -93,6 +103,15 @@ impl Owned {
 }
 
 impl Owned {
+    /// Returns the principals whose objects the sender may use; `None` for those of everybody.
+    pub(crate) fn principals(&self) -> Option<BTreeSet<Principal>> {
+        match self.extent {
+            Extent::All => None,
+            Extent::Own => Some(self.who.principals().cloned().collect()),
+            Extent::Nothing => Some(BTreeSet::new()),
+        }
+    }
+
     /// Returns whether the sender may see an event that this principal caused. Only a sender who may see
     /// everything sees events of no known principal.
     pub(crate) fn may_see(&self, maker: Option<&Principal>) -> bool {
@@ -111,12 +130,7 @@ impl Call {
         let context = parts.extensions.get::<RequestContext>().cloned();
         let context = context
             .ok_or_else(|| Problem::new(ProblemKind::INTERNAL, "the request has no context"))?;
-        let params = RawPathParams::from_request_parts(&mut parts, &()).await;
-        let params = params.map_err(|_| {
-            Problem::new(ProblemKind::BAD_REQUEST, "a part of the path is not UTF-8")
-        })?;
-        let params =
-            params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let params = params(operation, &mut parts).await?;
         let (parts, identity) = match operation.access {
             Access::Anyone => (parts, None),
             Access::LocalSocket | Access::Authenticated | Access::For(_) => {
@@ -130,9 +144,32 @@ impl Call {
             Some(identity) => Some(running(&context, identity)?),
         };
         head::check_type(&parts, context.length, operation.accepts)?;
-        let body = body::read(body, context.length, operation.max_body).await?;
-        let access = operation.access;
-        Ok((Self { app, context, identity, access, parts, params, body }, running))
+        let (body, upload) = match operation.accepts {
+            Accepts::Bytes => {
+                let upload = Upload::new(body, context.length, operation.max_body)?;
+                (Bytes::new(), Some(upload))
+            }
+            Accepts::Nothing | Accepts::Json => {
+                (body::read(body, context.length, operation.max_body).await?, None)
+            }
+        };
+        let (access, upload) = (operation.access, Mutex::new(upload));
+        Ok((Self { app, context, identity, access, parts, params, body, upload }, running))
+    }
+
+    /// Returns the body of a route that receives it as a stream. It can be taken once.
+    pub(crate) fn take_upload(&self) -> Result<Upload, Problem> {
+        let upload = self.upload.lock().unwrap_or_else(PoisonError::into_inner).take();
+        upload.ok_or_else(|| Problem::internal("the route has no body"))
+    }
+
+    /// Returns the bytes of the path after its first `segments` segments, without a slash at the end. They
+    /// need not be UTF-8. No segment is empty or has a slash; see [`head::check`].
+    pub(crate) fn rest_of_path(&self, segments: usize) -> Result<Vec<u8>, Problem> {
+        let parts = self.path().trim_end_matches('/').split('/').skip(segments + 1);
+        let parts: Option<Vec<Vec<u8>>> = parts.map(head::decoded).collect();
+        let malformed = || Problem::new(ProblemKind::BAD_REQUEST, "the path is malformed");
+        Ok(parts.ok_or_else(malformed)?.join(&b'/'))
     }
 
     /// Returns the sender. Routes for everyone have none.
@@ -152,9 +189,17 @@ impl Call {
         self.parts.headers.get(name)?.to_str().ok().map(str::to_owned)
     }
 
-    /// Returns the scope of the engine for the tenant and the principal of the sender.
+    /// Returns the value of a cookie that occurs once.
+    pub(crate) fn cookie(&self, name: &str) -> Option<&str> {
+        identity::single_cookie(&self.parts.headers, name)
+    }
+
+    /// Returns the scope of the engine for the tenant and the principal of the sender. Runs that are submitted
+    /// with it have the limits of the sender.
     pub(crate) fn scope(&self) -> Result<Scoped, Problem> {
-        Ok(self.app.engine.of(&self.who()?.caller)?)
+        let who = self.who()?;
+        let limits = self.app.quotas.run_limits(&self.app.state, who);
+        Ok(self.app.engine.of(&who.caller)?.with_run_limits(limits))
     }
 
     /// Returns the objects that the sender may use with this route.
@@ -169,6 +214,12 @@ impl Call {
     /// Returns the objects that the sender may use with this route, for a function on another thread.
     pub(crate) fn owned(&self) -> Result<Owned, Problem> {
         Ok(Owned { extent: self.extent()?, who: self.who()?.clone() })
+    }
+
+    /// Returns the objects that the sender may use with another act than that of this route.
+    pub(crate) fn owned_for(&self, act: Act) -> Result<Owned, Problem> {
+        let who = self.who()?.clone();
+        Ok(Owned { extent: extent(act, who.role, &who.grant), who })
     }
 
     /// Returns the state of the sender's tenant.
@@ -240,6 +291,12 @@ impl Call {
         json::parse(&self.body)
     }
 
+    /// Parses the body as JSON. Errors contain nothing of the body, because it has a secret. `fields` are the
+    /// names of its fields.
+    pub(crate) fn secret_json<T: DeserializeOwned>(&self, fields: &[&str]) -> Result<T, Problem> {
+        json::parse_secret(&self.body, fields)
+    }
+
     /// Returns the connection of the request, for a protocol that replaces HTTP on it.
     pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
         self.parts.extensions.get::<OnUpgrade>().cloned()
@@ -265,6 +322,30 @@ impl Call {
     pub(crate) fn failed_login(&self, problem: impl FnOnce() -> Problem) -> Problem {
         failed_login(&self.app, &self.context, problem)
     }
+}
+
+/// Returns the parts of the path by their names. The rest of a path can have bytes that are not UTF-8, so it is
+/// not among them; see [`Call::rest_of_path`].
+async fn params(
+    operation: &Operation,
+    parts: &mut Parts,
+) -> Result<Vec<(String, String)>, Problem> {
+    let not_text = || Problem::new(ProblemKind::BAD_REQUEST, "a part of the path is not UTF-8");
+    if operation.path.ends_with(REST) {
+        let named = operation.path.split('/').zip(parts.uri.path().split('/'));
+        let named = named.filter_map(|(name, value)| {
+            let name = name.strip_prefix('{')?.strip_suffix('}')?;
+            (!name.starts_with('*')).then_some((name, value))
+        });
+        return named
+            .map(|(name, value)| {
+                let value = head::decoded(value).and_then(|bytes| String::from_utf8(bytes).ok());
+                Ok((name.to_owned(), value.ok_or_else(not_text)?))
+            })
+            .collect();
+    }
+    let params = RawPathParams::from_request_parts(parts, &()).await.map_err(|_| not_text())?;
+    Ok(params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
 fn failed_login(app: &App, context: &RequestContext, problem: impl FnOnce() -> Problem) -> Problem {
@@ -308,7 +389,9 @@ async fn check_access(
     identity: &Identity,
 ) -> Result<(), Problem> {
     app.check_rate(identity, &parts.method, &context.rate)?;
-    let checked = identity::check_forgery(parts, identity)
+    let checked = identity
+        .check_network(context.peer)
+        .and_then(|()| identity::check_forgery(parts, identity))
         .and_then(|()| check_rights(operation.access, context.entrance, identity));
     let Err(problem) = checked else { return Ok(()) };
     let (shared, identity) = (Arc::clone(app), identity.clone());
@@ -369,6 +452,19 @@ pub(crate) fn check_version(shown: Option<&str>, current: &str) -> Result<(), Pr
             Err(Problem::new(ProblemKind::NO_VERSION, detail))
         }
     }
+}
+
+/// Returns a response with a JSON body and the version of the object.
+pub(crate) fn versioned_response(
+    status: StatusCode,
+    version: &str,
+    value: &impl Serialize,
+) -> Result<Response, Problem> {
+    let mut response = json_response(status, value)?;
+    if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
 }
 
 /// Returns a response with a JSON body.

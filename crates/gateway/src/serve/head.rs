@@ -21,7 +21,11 @@ use crate::http::names::AllowedNames;
 const MAX_QUERY: usize = 4 * 1024;
 
 /// The names of query parameters that clients use for credentials.
-const CREDENTIALS: [&str; 4] = ["token", "access_token", "code", "authorization"];
+const CREDENTIALS: [&str; 4] = ["token", "access_token", CODE, "authorization"];
+const CODE: &str = "code";
+
+/// The path to which the identity provider sends the browser back, with a code that can be used once.
+pub(crate) const CALLBACK: &str = "/auth/oidc/callback";
 
 /// Headers that a request has at most once, because two servers could read different ones.
 const SINGLE: [HeaderName; 7] =
@@ -51,7 +55,7 @@ pub(crate) fn check(
     check_framing(parts)?;
     let host = check_host(parts, names, entrance)?;
     check_path(parts.uri.path())?;
-    check_query(parts.uri.query().unwrap_or_default())?;
+    check_query(parts.uri.path(), parts.uri.query().unwrap_or_default())?;
     check_origin(&parts.headers, host, entrance)?;
     check_length(&parts.headers)
 }
@@ -134,7 +138,7 @@ fn check_path(path: &str) -> Result<(), Problem> {
 }
 
 /// Decodes the percent escapes of a segment. `None` if one is invalid.
-fn decoded(segment: &str) -> Option<Vec<u8>> {
+pub(super) fn decoded(segment: &str) -> Option<Vec<u8>> {
     let mut bytes = segment.bytes();
     let mut decoded = Vec::with_capacity(segment.len());
     while let Some(byte) = bytes.next() {
@@ -149,12 +153,12 @@ fn decoded(segment: &str) -> Option<Vec<u8>> {
 }
 
 /// Refuses long queries, and queries with a credential, which would end up in logs and histories.
-fn check_query(query: &str) -> Result<(), Problem> {
+fn check_query(path: &str, query: &str) -> Result<(), Problem> {
     if query.len() > MAX_QUERY {
         let detail = format!("the query is longer than {MAX_QUERY} bytes");
         return Err(Problem::new(ProblemKind::URI_TOO_LONG, detail));
     }
-    if credentials(query).next().is_some() {
+    if credentials(path, query).next().is_some() {
         let detail = "send credentials in the header `Authorization`, and replace a token that was part of an address";
         return Err(Problem::new(ProblemKind::TOKEN_IN_URL, detail));
     }
@@ -162,11 +166,14 @@ fn check_query(query: &str) -> Result<(), Problem> {
 }
 
 /// Returns the values of query parameters that have the name of a credential.
-pub(super) fn credentials(query: &str) -> impl Iterator<Item = &str> {
-    query.split('&').filter_map(|pair| {
+pub(super) fn credentials<'q>(path: &str, query: &'q str) -> impl Iterator<Item = &'q str> {
+    let is_callback = path == CALLBACK;
+    query.split('&').filter_map(move |pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = decoded(name).unwrap_or_default().to_ascii_lowercase();
-        CREDENTIALS.iter().any(|it| it.as_bytes() == name).then_some(value)
+        let is_expected = is_callback && name == CODE.as_bytes();
+        let is_credential = CREDENTIALS.iter().any(|it| it.as_bytes() == name);
+        (is_credential && !is_expected).then_some(value)
     })
 }
 
@@ -198,6 +205,8 @@ fn check_length(headers: &HeaderMap) -> Result<u64, Problem> {
 pub(crate) enum Accepts {
     Nothing,
     Json,
+    /// Bytes that the handler receives as a stream.
+    Bytes,
 }
 
 impl Accepts {
@@ -206,6 +215,7 @@ impl Accepts {
         match self {
             Self::Nothing => "",
             Self::Json => "application/json",
+            Self::Bytes => "application/octet-stream",
         }
     }
 }
@@ -271,16 +281,19 @@ mod tests {
     #[test]
     fn f05_query_with_the_name_of_a_credential_is_refused() {
         for query in ["", "a=b", "tokens=1", "q=token", "codec=x&limit=2"] {
-            assert_eq!(check_query(query), Ok(()), "{query}");
+            assert_eq!(check_query("/", query), Ok(()), "{query}");
         }
+        assert_eq!(check_query(CALLBACK, "code=x&state=y"), Ok(()), "a provider sends a code");
+        let problem = check_query(CALLBACK, "code=x&token=y").unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::TOKEN_IN_URL);
         for query in
             ["token=x", "a=b&access_token=x", "Code=1", "%74oken=x", "token", "authorization=x"]
         {
-            let problem = check_query(query).unwrap_err();
+            let problem = check_query("/", query).unwrap_err();
             assert_eq!(problem.kind, ProblemKind::TOKEN_IN_URL, "{query}");
         }
-        assert_eq!(check_query(&"a".repeat(MAX_QUERY)), Ok(()));
-        let problem = check_query(&"a".repeat(MAX_QUERY + 1)).unwrap_err();
+        assert_eq!(check_query("/", &"a".repeat(MAX_QUERY)), Ok(()));
+        let problem = check_query("/", &"a".repeat(MAX_QUERY + 1)).unwrap_err();
         assert_eq!(problem.kind, ProblemKind::URI_TOO_LONG);
     }
 

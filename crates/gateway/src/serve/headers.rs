@@ -16,6 +16,9 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
                               frame-ancestors 'none'; require-trusted-types-for 'script'; \
                               trusted-types belljar";
 
+/// The policy of responses with a file of a box: a browser runs nothing of it, and gives it no origin.
+pub(super) const SANDBOX: &str = "sandbox";
+
 const FIXED: [(HeaderName, &str); 6] = [
     (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -27,8 +30,12 @@ const FIXED: [(HeaderName, &str); 6] = [
 
 /// Adds the security headers to a response.
 pub(super) fn secure(headers: &mut HeaderMap, entrance: Entrance) {
+    let own_policy = headers.remove(CONTENT_SECURITY_POLICY).filter(|it| it == SANDBOX);
     for (name, value) in FIXED {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Some(policy) = own_policy {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
     }
     if matches!(entrance, Entrance::Network { tls: true, .. }) {
         let year = HeaderValue::from_static("max-age=31536000");

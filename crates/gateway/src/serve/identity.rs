@@ -3,6 +3,8 @@
 //!
 //! **Invariant:** only this module creates an [`Identity`], and with it the tenant of a request.
 
+use std::net::IpAddr;
+
 use belljar_model::caller::{Caller, ClientId, Principal, TenantId};
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
@@ -13,7 +15,7 @@ use super::app::App;
 use super::head::Entrance;
 use super::problem::{Problem, ProblemKind};
 use super::signing::{Purpose, SigningKey};
-use super::store::{Millis, Store, TenantKey};
+use super::store::{Millis, Store, TenantKey, TokenLimits};
 use crate::auth::api_token::{self, ApiToken, TokenId};
 
 /// The name of the cookie of a session. Browsers accept the prefix only from the host itself.
@@ -28,9 +30,6 @@ const IDLE: Millis = 8 * 60 * 60 * 1000;
 /// The time after which an unused session on the loopback interface ends.
 const LOOPBACK_IDLE: Millis = 30 * 24 * 60 * 60 * 1000;
 
-/// The age of a login up to which the owner may do acts that cannot be undone.
-const RECENT: Millis = 10 * 60 * 1000;
-
 /// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -39,6 +38,8 @@ pub(crate) struct Identity {
     pub(crate) role: Role,
     pub(crate) grant: Grant,
     pub(crate) credential: Credential,
+    /// The limits of a token; people have none.
+    pub(crate) limits: TokenLimits,
     /// The principals whose objects belong to the sender: a person owns the objects of their tokens too. An
     /// agent owns only its own objects.
     own: Vec<Principal>,
@@ -63,6 +64,9 @@ pub(crate) enum Credential {
 }
 
 impl Identity {
+    /// The age of a login up to which its person may do acts that cannot be undone or give rights away.
+    pub(crate) const RECENT: Millis = 10 * 60 * 1000;
+
     pub(crate) const fn tenant(&self) -> &TenantId {
         &self.caller.tenant
     }
@@ -73,23 +77,42 @@ impl Identity {
     }
 
     /// Returns the identity of the user that runs the server.
-    pub(crate) const fn local(caller: Caller) -> Self {
+    pub(crate) fn local(caller: Caller) -> Self {
         let (role, grant) = (Role::Owner, Grant::Person);
-        Self { caller, role, grant, credential: Credential::LocalSocket, own: Vec::new() }
+        let (credential, limits) = (Credential::LocalSocket, TokenLimits::default());
+        Self { caller, role, grant, credential, limits, own: Vec::new() }
     }
 
     /// Refuses a sender whose login is too old for an act of the owner. A token is refused as well.
     pub(crate) fn check_login_age(&self, now: Millis) -> Result<(), Problem> {
         let is_recent = match &self.credential {
             Credential::LocalSocket => true,
-            Credential::Session { created, .. } => now.saturating_sub(*created) < RECENT,
+            Credential::Session { created, .. } => now.saturating_sub(*created) < Self::RECENT,
             Credential::Token { .. } => false,
         };
         if is_recent {
             return Ok(());
         }
-        let detail = "log in again: this operation needs a login of the last 10 minutes";
+        let detail = "this operation needs a login of the last 10 minutes: log in again with the page \
+                      /auth/oidc or with the link that `belljar login-link` prints, then repeat it";
         Err(Problem::new(ProblemKind::LOGIN_AGE, detail))
+    }
+
+    /// Returns the principals whose objects belong to the sender.
+    pub(crate) fn principals(&self) -> impl Iterator<Item = &Principal> {
+        std::iter::once(&self.caller.principal).chain(&self.own)
+    }
+
+    /// Refuses a token on a client outside of the networks of the token.
+    pub(crate) fn check_network(&self, peer: Option<IpAddr>) -> Result<(), Problem> {
+        let networks = &self.limits.networks;
+        let is_in = |address| networks.iter().any(|network| network.contains(address));
+        if networks.is_empty() || peer.is_some_and(is_in) {
+            return Ok(());
+        }
+        let detail = "this token cannot be used from the address of this client; GET /v1/tokens \
+                      lists the networks of a token";
+        Err(Problem::new(ProblemKind::FORBIDDEN, detail))
     }
 
     /// Returns whether an object that this principal made belongs to the sender.
@@ -150,10 +173,7 @@ fn shown(headers: &HeaderMap) -> Result<Shown<'_>, Problem> {
             }
         },
     };
-    let cookies = headers.get(COOKIE).map(|value| value.to_str().unwrap_or_default());
-    let named =
-        cookies.unwrap_or_default().split(';').filter_map(|pair| pair.trim().split_once('='));
-    let mut sessions = named.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value);
+    let mut sessions = cookies(headers, COOKIE_NAME);
     let (session, second) = (sessions.next(), sessions.next());
     match (token, session, second) {
         (_, _, Some(_)) => refused("the cookie of the session occurs more than once"),
@@ -162,6 +182,21 @@ fn shown(headers: &HeaderMap) -> Result<Shown<'_>, Problem> {
         (None, Some(session), None) => Ok(Shown::Session(session)),
         (None, None, None) => Ok(Shown::Nothing),
     }
+}
+
+/// Returns the values of all cookies with a name.
+fn cookies<'h>(headers: &'h HeaderMap, wanted: &str) -> impl Iterator<Item = &'h str> {
+    let sent = headers.get(COOKIE).map(|value| value.to_str().unwrap_or_default());
+    let named = sent.unwrap_or_default().split(';');
+    let named = named.filter_map(|pair| pair.trim().split_once('='));
+    named.filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
+}
+
+/// Returns the value of a cookie. `None` if the request has no such cookie, or several.
+pub(crate) fn single_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut found = cookies(headers, name);
+    let (first, second) = (found.next(), found.next());
+    first.filter(|_| second.is_none())
 }
 
 fn of_token(store: &Store, text: &str, now: Millis) -> Result<Option<Identity>, Problem> {
@@ -183,7 +218,7 @@ fn of_token(store: &Store, text: &str, now: Millis) -> Result<Option<Identity>, 
     let caller = Caller { principal, tenant: row.key.0, session: None, client };
     let grant = Grant::Token(row.kind, row.scopes);
     let credential = Credential::Token { id: row.key.1, expires: row.expires };
-    Ok(Some(Identity { caller, role, grant, credential, own }))
+    Ok(Some(Identity { caller, role, grant, credential, limits: row.limits, own }))
 }
 
 /// Returns the digest for the id of a client. It does not reveal a part of the stored hash.
@@ -212,7 +247,8 @@ fn of_session(
     let csrf = key.sign(Purpose::Csrf, &hash);
     let (created, expires) = (row.created, row.expires);
     let credential = Credential::Session { id: row.id, csrf, created, expires };
-    Ok(Some(Identity { caller, role, grant: Grant::Person, credential, own }))
+    let limits = TokenLimits::default();
+    Ok(Some(Identity { caller, role, grant: Grant::Person, credential, limits, own }))
 }
 
 /// Refuses a change under a session unless a page of this server sent it.
@@ -238,6 +274,31 @@ pub(crate) fn check_forgery(parts: &Parts, identity: &Identity) -> Result<(), Pr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const RECENT: Millis = Identity::RECENT;
+
+    #[test]
+    fn f17_token_with_networks_is_refused_on_other_clients() {
+        let mut who = Identity::local(Caller::local(1000));
+        let check = |who: &Identity, peer: &str| who.check_network(Some(peer.parse().unwrap()));
+        check(&who, "192.0.2.1").unwrap();
+        who.limits.networks = vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
+        for peer in ["10.9.9.9", "::ffff:10.1.1.1", "::1"] {
+            check(&who, peer).unwrap();
+        }
+        for peer in ["192.0.2.1", "::2"] {
+            assert_eq!(check(&who, peer).unwrap_err().kind, ProblemKind::FORBIDDEN, "{peer}");
+        }
+        who.check_network(None).unwrap_err();
+    }
+
+    #[test]
+    fn cookie_that_occurs_twice_has_no_value() {
+        let mut headers = HeaderMap::new();
+        headers.insert(COOKIE, "a=1; b=2; a=3".parse().unwrap());
+        assert_eq!(single_cookie(&headers, "b"), Some("2"));
+        assert_eq!((single_cookie(&headers, "a"), single_cookie(&headers, "c")), (None, None));
+    }
 
     #[test]
     fn f17_acts_of_the_owner_need_a_login_of_the_last_10_minutes() {

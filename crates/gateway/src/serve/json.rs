@@ -1,5 +1,7 @@
 //! Parses JSON strictly: bounded nesting, no unknown or duplicate fields, no text after the value.
 
+mod strict;
+
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -7,6 +9,7 @@ use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
+use strict::Strict;
 
 /// The maximum nesting of a JSON body.
 const MAX_DEPTH: usize = 32;
@@ -17,12 +20,32 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(Problem::invalid(format!("the JSON is nested deeper than {MAX_DEPTH} levels")));
     }
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let parsed = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
+    let parsed = serde_path_to_error::deserialize(Strict(&mut parser)).map_err(|error| {
         let pointer = pointer(error.path());
         Problem::invalid(format!("invalid JSON body: {}", error.inner())).field(pointer)
     })?;
     parser.end().map_err(|_| Problem::invalid("the body has text after the JSON value"))?;
     Ok(parsed)
+}
+
+/// Parses a JSON body that contains a secret. Errors name one of the fields, and quote nothing of the body.
+pub(super) fn parse_secret<T: DeserializeOwned>(
+    bytes: &[u8],
+    fields: &[&str],
+) -> Result<T, Problem> {
+    parse(bytes).map_err(|error| {
+        let known = fields.iter().find(|field| {
+            let rest = error.pointer().and_then(|it| it.strip_prefix('/')?.strip_prefix(**field));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        let names = fields.join("`, `");
+        let text = format!("invalid JSON body; it is not quoted here. Its fields are `{names}`");
+        let problem = Problem::invalid(text);
+        match known {
+            Some(field) => problem.field(format!("/{field}")),
+            None => problem,
+        }
+    })
 }
 
 /// Reads an optional integer. A number without a fraction is an integer in JSON Schema, such as `1.0`.
@@ -157,6 +180,32 @@ mod tests {
             // The parser reports a duplicate field with the path of its object.
             assert!(shown.contains(pointer), "{text}: {shown}");
         }
+    }
+
+    #[test]
+    fn f11_error_about_a_body_with_a_secret_quotes_nothing_of_it() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only errors are read")]
+        struct Body {
+            value: String,
+            hosts: Vec<u8>,
+        }
+        const SECRET: &str = "12345678901234567";
+        for text in [
+            format!("\"{SECRET}\""),
+            format!("{{\"value\":{SECRET}}}"),
+            format!("{{\"{SECRET}\":1}}"),
+            format!("{{\"value\":\"x\",\"hosts\":[\"{SECRET}\"]}}"),
+            format!("{{\"value\":\"x\"}} {SECRET}"),
+        ] {
+            let quoted = format!("{:?}", parse::<Body>(text.as_bytes()).unwrap_err());
+            let problem = parse_secret::<Body>(text.as_bytes(), &["value", "hosts"]).unwrap_err();
+            let shown = format!("{problem:?}");
+            assert!(!shown.contains(SECRET), "{text}: {shown}, before: {quoted}");
+        }
+        let problem = parse_secret::<Body>(br#"{"value":"x","hosts":[true]}"#, &["hosts"]);
+        assert_eq!(problem.unwrap_err().pointer(), Some("/hosts"), "control");
     }
 
     #[test]

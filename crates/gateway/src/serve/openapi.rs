@@ -1,6 +1,6 @@
 //! The OpenAPI 3.1 document of the API, made from the declarations of the routes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::{Method, StatusCode};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -28,11 +28,17 @@ const WITH_BODY: [ProblemKind; 3] =
     [ProblemKind::TOO_LARGE, ProblemKind::MEDIA_TYPE, ProblemKind::LENGTH];
 
 /// The parts of paths with the patterns of their values. A value that does not match has no object.
-pub(super) const PATH_PARAMETERS: [(&str, &str); 11] = [
-    ("approval", "^[0-9a-z/-]{1,128}$"),
+pub(super) const PATH_PARAMETERS: [(&str, &str); 16] = [
+    (
+        "approval",
+        "^([0-9a-z]{16}-(0|[1-9][0-9]{0,18})|gate:[0-9a-f]{64}|skill:[a-z][a-z0-9_-]{0,63})$",
+    ),
     ("box", "^[a-z0-9][a-z0-9._-]{0,62}$"),
     ("event", "^(0|[1-9][0-9]{0,15})$"),
     ("exec", "^[0-9a-f]{32}$"),
+    ("path", "^[^\\u0000-\\u001f\\u007f\\\\]+$"),
+    ("proposal", "^[0-9a-f]{16}$"),
+    ("request", "^(0|[1-9][0-9]{0,15})$"),
     ("run", "^[0-9a-z]{16}$"),
     ("schedule", "^[a-z0-9][a-z0-9_-]{0,62}$"),
     ("secret", "^[a-z0-9][a-z0-9_-]{0,62}$"),
@@ -43,6 +49,8 @@ pub(super) const PATH_PARAMETERS: [(&str, &str); 11] = [
         "^([0-9]|[1-5][0-9]|6[0-3]|entries)/(x[0-9]{3}/){0,6}[0-9]{3}(\\.p/[1-9][0-9]{0,2})?$",
     ),
     ("token", "^[0-9a-f]{8}$"),
+    ("user", "^[0-9a-f]{16}$"),
+    ("webhook", "^[a-z0-9][a-z0-9_-]{0,62}$"),
 ];
 
 /// Returns the document that describes these routes.
@@ -54,11 +62,13 @@ pub(super) fn document<'a>(operations: impl IntoIterator<Item = &'a Operation>) 
     let mut paths = Map::new();
     let described = operations.into_iter().filter(|operation| !operation.summary.is_empty());
     for operation in described {
-        let methods = paths.entry(openapi_path(operation.path)).or_insert_with(|| json!({}));
-        let method = operation.method.as_str().to_ascii_lowercase();
-        let described = describe(operation, &mut schemas, problem.as_value());
-        if let Some(methods) = methods.as_object_mut() {
-            methods.insert(method, described);
+        for path in operation.aliases.iter().copied().chain([operation.path]) {
+            let methods = paths.entry(openapi_path(path)).or_insert_with(|| json!({}));
+            let method = operation.method.as_str().to_ascii_lowercase();
+            let described = describe((operation, path), &mut schemas, problem.as_value());
+            if let Some(methods) = methods.as_object_mut() {
+                methods.insert(method, described);
+            }
         }
     }
     let definitions = schemas.take_definitions(true);
@@ -81,11 +91,16 @@ fn openapi_path(path: &str) -> String {
     path.replace("{*", "{")
 }
 
-fn describe(operation: &Operation, schemas: &mut SchemaGenerator, problem: &Value) -> Value {
+/// Describes an operation at one of its paths.
+fn describe(
+    (operation, path): (&Operation, &str),
+    schemas: &mut SchemaGenerator,
+    problem: &Value,
+) -> Value {
     let mut described = json!({
-        "operationId": operation_id(operation),
+        "operationId": operation_id(&operation.method, path),
         "summary": operation.summary,
-        "parameters": parameters(operation, schemas),
+        "parameters": parameters((operation, path), schemas),
         "responses": responses(operation, schemas, problem),
     });
     let Some(fields) = described.as_object_mut() else { return described };
@@ -95,6 +110,11 @@ fn describe(operation: &Operation, schemas: &mut SchemaGenerator, problem: &Valu
             "requestBody".to_owned(),
             json!({ "required": !operation.is_body_optional, "content": content }),
         );
+    }
+    if operation.accepts == Accepts::Bytes {
+        let schema = json!({ "type": "string", "format": "binary" });
+        let content = json!({ Accepts::Bytes.media_type(): { "schema": schema } });
+        fields.insert("requestBody".to_owned(), json!({ "required": true, "content": content }));
     }
     if operation.has_language {
         fields.insert("x-belljar-language".to_owned(), Value::Bool(true));
@@ -136,10 +156,10 @@ fn security(access: Access) -> Value {
 }
 
 /// Returns the name of an operation for generated clients, such as `get_v1_boxes_box`.
-fn operation_id(operation: &Operation) -> String {
-    let words = operation.path.split(|c: char| !c.is_ascii_alphanumeric());
+fn operation_id(method: &Method, path: &str) -> String {
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric());
     let words = words.filter(|word| !word.is_empty());
-    let method = operation.method.as_str().to_ascii_lowercase();
+    let method = method.as_str().to_ascii_lowercase();
     [method.as_str()].into_iter().chain(words).collect::<Vec<_>>().join("_")
 }
 
@@ -149,8 +169,8 @@ pub(super) fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
     segments.map(|part| part.trim_start_matches('*').trim_end_matches('}'))
 }
 
-fn parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Vec<Value> {
-    let mut parameters: Vec<Value> = path_parameters(operation.path)
+fn parameters((operation, path): (&Operation, &str), schemas: &mut SchemaGenerator) -> Vec<Value> {
+    let mut parameters: Vec<Value> = path_parameters(path)
         .map(|name| {
             let pattern = PATH_PARAMETERS.iter().find(|(known, _)| *known == name);
             let pattern = pattern.map_or("^.+$", |(_, pattern)| pattern);
@@ -170,23 +190,38 @@ fn parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Vec<Value
     if operation.problems.contains(&ProblemKind::NO_VERSION) {
         let schema = json!({ "type": "string" });
         parameters.push(json!({ "name": "If-Match", "in": "header", "schema": schema }));
+        // A new object of this name has no version.
+        if operation.method == Method::PUT && operation.path.ends_with('}') {
+            let schema = json!({ "type": "string", "enum": ["*"] });
+            parameters.push(json!({ "name": "If-None-Match", "in": "header", "schema": schema }));
+        }
     }
     parameters
 }
 
 fn responses(operation: &Operation, schemas: &mut SchemaGenerator, problem: &Value) -> Value {
     let mut responses = Map::new();
+    let mut contents = BTreeMap::<StatusCode, Map<String, Value>>::new();
     for (status, content) in &operation.responses {
-        let description = status.canonical_reason().unwrap_or("Success");
-        let response = match content {
-            Content::Empty => json!({ "description": description }),
+        // A status can have several media types.
+        let media_types = contents.entry(*status).or_default();
+        match content {
+            Content::Empty => {}
             Content::Json(schema) => {
-                let content = json!({ "application/json": { "schema": schema(schemas) } });
-                json!({ "description": description, "content": content })
+                let schema = json!({ "schema": schema(schemas) });
+                media_types.insert("application/json".to_owned(), schema);
             }
             Content::Bytes(media_type) => {
-                json!({ "description": description, "content": { *media_type: {} } })
+                media_types.insert((*media_type).to_owned(), json!({}));
             }
+        }
+    }
+    for (status, content) in contents {
+        let description = status.canonical_reason().unwrap_or("Success");
+        let response = if content.is_empty() {
+            json!({ "description": description })
+        } else {
+            json!({ "description": description, "content": content })
         };
         responses.insert(status.as_u16().to_string(), response);
     }

@@ -37,26 +37,32 @@ kinds! {
     FOREIGN_ORIGIN "foreign-origin" FORBIDDEN "Pages of other origins cannot use this server"
     FORBIDDEN "forbidden" FORBIDDEN "The request is not permitted"
     FORGED "forged-request" FORBIDDEN "A page of this server must send the request"
+    LOGIN_REFUSED "login-refused" FORBIDDEN "The login was refused"
     LOGIN_AGE "login-too-old" FORBIDDEN "The operation needs a recent login"
     NOT_FOUND "not-found" NOT_FOUND "The object does not exist"
     METHOD "method-not-allowed" METHOD_NOT_ALLOWED "The path does not have this method"
     EXISTS "exists" CONFLICT "The object already exists"
     WRONG_STATE "wrong-state" CONFLICT "The state of the object does not allow the operation"
     BUSY "busy" CONFLICT "Another operation uses the object"
+    LAST_OWNER "last-owner" CONFLICT "A tenant needs an owner"
     KEY_REUSED "key-reused" CONFLICT "The idempotency key belongs to another request"
     NEEDS_ATTENTION "needs-attention" CONFLICT "The result of an earlier request is unknown"
     SHOWN_ONCE "shown-once" CONFLICT "The response was shown once and is not kept"
     HOLDS_WORK "holds-work" CONFLICT "The box has unapplied work"
+    CHANGED "changed" CONFLICT "The box has other changes than those that were reviewed"
+    MARKED "marked" CONFLICT "A marked change must be named"
     CONFLICT "conflict" CONFLICT "The object has changed"
+    TEST_FAILED "test-failed" CONFLICT "A test of the policy failed"
     VERSION "version" CONFLICT "The object belongs to another version of Belljar"
     GONE "gone" GONE "The object is no longer valid"
     STALE "stale" PRECONDITION_FAILED "The object has another version"
     NO_VERSION "version-required" PRECONDITION_REQUIRED "A change needs the version of the object"
+    RANGE "range" RANGE_NOT_SATISFIABLE "The file does not have the range"
     LENGTH "length-required" LENGTH_REQUIRED "A body needs a Content-Length"
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
     HEAD "head-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"
     URI_TOO_LONG "uri-too-long" URI_TOO_LONG "The query is too long"
-    MEDIA_TYPE "media-type" UNSUPPORTED_MEDIA_TYPE "The body must be JSON"
+    MEDIA_TYPE "media-type" UNSUPPORTED_MEDIA_TYPE "The body has another type"
     UPGRADE "upgrade-required" UPGRADE_REQUIRED "The route is a WebSocket"
     MISDIRECTED "misdirected" MISDIRECTED_REQUEST "This server does not have this name"
     TIMEOUT "timeout" REQUEST_TIMEOUT "The body did not arrive in time"
@@ -65,6 +71,7 @@ kinds! {
     UNAUTHENTICATED "unauthenticated" UNAUTHORIZED "The request needs a valid credential"
     DAMAGED "damaged" INTERNAL_SERVER_ERROR "A record cannot be read"
     INTERNAL "internal" INTERNAL_SERVER_ERROR "The server could not complete the operation"
+    PROVIDER "identity-provider" BAD_GATEWAY "The identity provider did not answer as expected"
     UNRECORDED "unrecorded" SERVICE_UNAVAILABLE "The ledger cannot be written"
     CANNOT_START "cannot-start" SERVICE_UNAVAILABLE "The box cannot start"
     UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The server is not ready"
@@ -107,8 +114,37 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
     /// The JSON pointer of the invalid field.
     field: Option<String>,
+    /// What only problems of some routes have.
+    more: Option<Box<ProblemDetails>>,
     /// Whether the server closes the connection, because its next bytes cannot be trusted.
     close: bool,
+}
+
+/// What only problems of some routes have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct ProblemDetails {
+    /// The line at fault in a text of the request, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<usize>,
+    /// The key at fault in a text of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    /// The tests of a policy that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed_tests: Vec<FailedTest>,
+}
+
+/// A test of a policy that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct FailedTest {
+    pub(crate) line: usize,
+    pub(crate) template: String,
+    pub(crate) request: String,
+    pub(crate) expected: &'static str,
+    /// Null if the policy has no such template.
+    pub(crate) actual: Option<&'static str>,
+    /// The rule or the reason of the actual verdict.
+    pub(crate) why: String,
 }
 
 /// The JSON form of a problem.
@@ -124,6 +160,8 @@ pub(super) struct ProblemBody<'a> {
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
+    #[serde(flatten)]
+    more: Option<&'a ProblemDetails>,
 }
 
 /// Stands for the id of the request until the server knows it; see [`Problem::respond`].
@@ -132,7 +170,7 @@ const NO_REQUEST: &str = "";
 impl Problem {
     pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { kind, detail, field: None, retry_after: None, close: false }
+        Self { kind, detail, field: None, retry_after: None, more: None, close: false }
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
@@ -144,13 +182,43 @@ impl Problem {
         &self.detail
     }
 
+    /// Returns the line of the invalid text in the field.
+    pub(crate) fn line_number(&self) -> Option<usize> {
+        self.more.as_ref().and_then(|more| more.line)
+    }
+
+    /// Returns the JSON pointer of the invalid field.
+    pub(crate) fn pointer(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
     pub(crate) fn internal(detail: impl Into<String>) -> Self {
         Self::new(ProblemKind::INTERNAL, detail)
+    }
+
+    /// Returns the problem with another kind.
+    #[must_use]
+    pub(crate) fn with_kind(self, kind: ProblemKind) -> Self {
+        Self { kind, ..self }
     }
 
     #[must_use]
     pub(crate) fn field(mut self, pointer: impl Into<String>) -> Self {
         self.field = Some(pointer.into());
+        self
+    }
+
+    /// Adds the line of the invalid text in the field, from 1.
+    #[must_use]
+    pub(crate) fn line(mut self, line: usize) -> Self {
+        self.more.get_or_insert_default().line = Some(line);
+        self
+    }
+
+    /// Adds what only problems of some routes have.
+    #[must_use]
+    pub(crate) fn more(mut self, more: ProblemDetails) -> Self {
+        self.more = Some(Box::new(more));
         self
     }
 
@@ -176,6 +244,7 @@ impl Problem {
             field: self.field.as_deref(),
             request_id,
             retry_after: self.retry_after,
+            more: self.more.as_deref(),
         };
         let text = serde_json::to_string(&body).unwrap_or_default(); // texts and numbers only
         let mut response = Response::new(Body::from(text));

@@ -44,15 +44,18 @@ pub(crate) fn listed_directories(_state: &Scoped) -> Result<Vec<PathBuf>, Proble
     Ok(Vec::new())
 }
 
+/// Returns whether the sender is the user of the machine, who can read all files anyway.
+pub(crate) fn is_user_of_the_machine(who: &Identity) -> bool {
+    who.tenant().is_local() && who.role == Role::Owner && who.grant == Grant::Person
+}
+
 /// Refuses a directory of the host that the sender may not use. `path` has no symbolic links.
 pub(crate) fn check_directory(
     who: &Identity,
     listed: &[PathBuf],
     path: &Path,
 ) -> Result<(), Problem> {
-    let is_user_of_the_machine =
-        who.tenant().is_local() && who.role == Role::Owner && who.grant == Grant::Person;
-    if is_user_of_the_machine || listed.iter().any(|listed| path.starts_with(listed)) {
+    if is_user_of_the_machine(who) || listed.iter().any(|listed| path.starts_with(listed)) {
         return Ok(());
     }
     let detail = "this directory is not open to you; the operator of the server lists directories with \

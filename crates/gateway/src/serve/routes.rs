@@ -1,14 +1,27 @@
 //! The routes of the API. Each route is declared once, with its method, its path, its access and its handler.
 
 mod account;
+mod approvals;
 pub(super) mod boxes;
 mod description;
 pub(super) mod doctor;
 mod events;
+mod execs;
 mod health;
 mod ledger;
 pub(super) mod login;
+mod oidc;
 mod operation;
+mod plans;
+mod policy;
+mod requests;
+mod run;
+mod runs;
+mod schedules;
+mod secrets;
+mod usage;
+mod users;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -36,10 +49,23 @@ fn all() -> Routes {
         health::add,
         account::add,
         login::add,
+        oidc::add,
+        users::add,
         boxes::add,
+        execs::add,
+        run::add,
         events::add,
         ledger::add,
         doctor::add,
+        runs::add,
+        plans::add,
+        schedules::add,
+        approvals::add,
+        usage::add,
+        policy::add,
+        requests::add,
+        secrets::add,
+        webhooks::add,
         description::add,
     ]
     .into_iter()
@@ -73,7 +99,7 @@ impl Routes {
         H: Fn(Call) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Response, Problem>> + Send + 'static,
     {
-        let path = operation.path;
+        let (path, aliases) = (operation.path, operation.aliases);
         // All methods of the declarations are known to axum; a test calls each route.
         let Ok(filter) = MethodFilter::try_from(operation.method.clone()) else { return self };
         let operation = Arc::new(operation);
@@ -92,7 +118,9 @@ impl Routes {
             response.extensions_mut().insert(MatchedRoute(operation.path));
             response
         };
-        self.router = self.router.route(path, on(filter, handle));
+        for path in aliases.iter().copied().chain([path]) {
+            self.router = self.router.route(path, on(filter, handle.clone()));
+        }
         self
     }
 }
@@ -119,6 +147,8 @@ mod tests {
             "GET /login",
             "GET /login.js",
             "POST /auth/link",
+            "GET /auth/oidc",
+            "GET /auth/oidc/callback",
             "GET /openapi.json",
         ];
         assert_eq!(with_access(|access| access == Access::Anyone), open);

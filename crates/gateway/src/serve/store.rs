@@ -1,14 +1,18 @@
-//! The database of the server, `gateway.db`: tenants, principals, tokens, sessions and login links.
+//! The database of the server, `gateway.db`: tenants, principals, tokens, sessions, login links and execs.
 //!
 //! Secrets are stored as SHA-256. Every object of a tenant is found by a [`TenantKey`], so no function can
 //! return or change an object of another tenant by its id alone. A credential is the exception: its hash
 //! finds the tenant.
 
+mod credentials;
+mod execs;
 mod idempotency;
 mod people;
+mod policies;
 mod schema;
 mod sessions;
 mod tokens;
+mod webhooks;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,10 +20,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use belljar_model::caller::{Principal, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+pub(crate) use credentials::{StoredCredential, Version};
+pub(crate) use execs::ExecRow;
 pub(crate) use idempotency::{KeyState, RequestKey, StoredResponse};
+pub(crate) use people::{GroupChange, PersonChange, PersonChanged, PersonRow, RoleFrom};
+pub(crate) use policies::{PolicyRow, ProposalRow, ProposalState};
 pub use schema::StoreError;
-pub(crate) use sessions::{LinkUse, SessionRow};
-pub(crate) use tokens::TokenRow;
+pub(crate) use sessions::{Invite, Link, LinkUse, SessionRow};
+pub(crate) use tokens::{TokenLimits, TokenRow};
+pub(crate) use webhooks::{Attempt, DeliveryRow, DeliveryState, NewDelivery, WebhookRow};
 
 /// The key of an object of one tenant. Only authentication and the local socket create tenants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -90,6 +99,12 @@ fn millis(row: &Row<'_>, column: usize) -> rusqlite::Result<Millis> {
     Millis::try_from(row.get::<_, i64>(column)?).map_err(|_| invalid(column))
 }
 
+/// Reads a number that can be missing. A negative number means that the database is damaged.
+fn optional_millis(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Millis>> {
+    let number = row.get::<_, Option<i64>>(column)?;
+    number.map(|number| Millis::try_from(number).map_err(|_| invalid(column))).transpose()
+}
+
 fn invalid(column: usize) -> rusqlite::Error {
     rusqlite::Error::IntegralValueOutOfRange(column, 0)
 }
@@ -101,6 +116,8 @@ fn stored(time: Millis) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use belljar_model::net::MicroUsd;
+
     use super::*;
     use crate::auth::api_token::TokenId;
     use crate::serve::access::{Role, Scope, TokenKind};
@@ -135,13 +152,26 @@ mod tests {
     fn login_link_is_valid_once_until_it_expires_and_on_its_host_only() {
         let (_dir, store) = open();
         let ada = key("local", "user:1");
-        store.put_link([1; 32], &ada, "a", 100).unwrap();
+        let link = |invite| Link { owner: ada.clone(), host: "a".to_owned(), invite, expires: 100 };
+        store.put_link([1; 32], &link(None)).unwrap();
         assert_eq!(store.take_link([1; 32], "b", 50).unwrap(), LinkUse::Gone);
-        let valid = LinkUse::Valid { owner: ada.clone(), host: "a".to_owned() };
+        let (owner, host) = (ada.clone(), "a".to_owned());
+        let valid = LinkUse::Valid { owner, host, invite: None };
+        assert!(!store.is_invite([1; 32], "a", 50).unwrap());
         assert_eq!(store.take_link([1; 32], "a", 50).unwrap(), valid);
         assert_eq!(store.take_link([1; 32], "a", 50).unwrap(), LinkUse::Gone);
-        store.put_link([2; 32], &ada, "a", 100).unwrap();
+        store.put_link([2; 32], &link(None)).unwrap();
         assert_eq!(store.take_link([2; 32], "a", 100).unwrap(), LinkUse::Gone);
+        let invite = Invite { role: Role::Member, maker: "user:2".parse().unwrap() };
+        store.put_link([3; 32], &link(Some(invite.clone()))).unwrap();
+        assert!(store.is_invite([3; 32], "a", 50).unwrap(), "looking does not use the link");
+        assert!(!store.is_invite([3; 32], "b", 50).unwrap());
+        assert!(!store.is_invite([3; 32], "a", 100).unwrap());
+        let LinkUse::Valid { invite: Some(found), .. } = store.take_link([3; 32], "a", 50).unwrap()
+        else {
+            panic!("the invitation is valid")
+        };
+        assert_eq!(found, invite);
     }
 
     #[test]
@@ -161,6 +191,65 @@ mod tests {
     }
 
     #[test]
+    fn answer_of_a_provider_is_used_once() {
+        let (_dir, store) = open();
+        assert!(store.use_login([1; 32], 10, 100).unwrap());
+        assert!(!store.use_login([1; 32], 99, 100).unwrap());
+        assert!(store.use_login([2; 32], 99, 100).unwrap(), "control");
+    }
+
+    #[test]
+    fn disabled_person_has_no_session_and_no_token_and_the_last_owner_stays() {
+        let (_dir, store) = open();
+        let (ada, bob) = (key("local", "user:1"), key("local", "user:2"));
+        store.create_tenant(&ada, 1).unwrap();
+        let change = |role, disabled| PersonChange { role, disabled };
+        let demote = change(Some(Role::Member), None);
+        let disable = change(None, Some(true));
+        for refused in [demote, disable] {
+            let result = store.change_person(&ada, 1, refused, 5).unwrap();
+            assert_eq!(result, PersonChanged::LastOwner);
+        }
+        store.put_person(&bob, Role::Owner, 2).unwrap();
+        store.put_session([1; 32], &session(&bob, "s")).unwrap();
+        assert_eq!(store.change_person(&bob, 2, disable, 5).unwrap(), PersonChanged::Stale);
+        let PersonChanged::Yes(row) = store.change_person(&bob, 1, disable, 5).unwrap() else {
+            panic!("another owner is left")
+        };
+        assert_eq!((row.version, row.disabled), (2, Some(5)));
+        assert_eq!(store.session([1; 32], 2, 100).unwrap(), None);
+        let result = store.change_person(&ada, 1, demote, 5).unwrap();
+        assert_eq!(result, PersonChanged::LastOwner, "a disabled owner does not count");
+        let enable = change(None, Some(false));
+        assert!(matches!(
+            store.change_person(&bob, 2, enable, 6).unwrap(),
+            PersonChanged::Yes(row) if row.disabled.is_none() && row.version == 3
+        ));
+        assert!(matches!(store.change_person(&ada, 1, demote, 5).unwrap(), PersonChanged::Yes(_)));
+        let unknown = key("team-7", "user:1");
+        assert_eq!(store.change_person(&unknown, 1, demote, 5).unwrap(), PersonChanged::Unknown);
+    }
+
+    #[test]
+    fn person_without_a_group_leaves_the_tenant_until_a_group_is_back() {
+        let (_dir, store) = open();
+        let ada = key("local", "person:https://id.example#ada");
+        store.create_tenant(&key("local", "user:1"), 1).unwrap();
+        store.apply_groups(&ada, GroupChange::Join(Role::Member), 2).unwrap();
+        store.put_session([1; 32], &session(&ada, "s")).unwrap();
+        store.apply_groups(&ada, GroupChange::Leave, 3).unwrap();
+        assert_eq!(store.session([1; 32], 4, 100).unwrap(), None);
+        assert_eq!(store.role_of(&ada).unwrap(), None);
+        store.apply_groups(&ada, GroupChange::Become(Role::Auditor), 5).unwrap();
+        assert_eq!(store.role_of(&ada).unwrap(), Some(Role::Auditor));
+        let rows = store.memberships(&ada.1).unwrap();
+        assert_eq!(
+            (rows.len(), rows[0].role_from, rows[0].left_groups),
+            (1, RoleFrom::Groups, None)
+        );
+    }
+
+    #[test]
     fn f08_objects_of_another_tenant_are_unknown() {
         let (_dir, store) = open();
         let (ada, bob) = (key("local", "user:1"), key("team-7", "person:x"));
@@ -176,6 +265,11 @@ mod tests {
             kind: TokenKind::Service,
             scopes: vec![Scope::BoxesRead, Scope::Mcp],
             hash: vec![7; 32],
+            limits: TokenLimits {
+                networks: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
+                money_per_day: Some(MicroUsd(1_500_000)),
+                boxes: Some(2),
+            },
             created: 1,
             expires: 9,
             revoked: None,

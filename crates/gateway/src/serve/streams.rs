@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::app::App;
 use super::identity::{Credential, Identity};
 use super::problem::{Problem, ProblemKind};
-use super::store::TenantKey;
+use super::revocation::{Credentials, Watch};
+use super::store::{Millis, TenantKey};
 
 /// A kind of stream with a limit per principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,28 +29,41 @@ impl StreamKind {
 
 type Key = (StreamKind, TenantKey<String>);
 
-/// The number of open streams of each principal.
+/// The number of open streams of each principal, and their credentials.
 #[derive(Default)]
-pub(crate) struct OpenStreams(Arc<Mutex<HashMap<Key, usize>>>);
+pub(crate) struct OpenStreams {
+    open: Arc<Mutex<HashMap<Key, usize>>>,
+    pub(super) credentials: Credentials,
+}
 
 /// An open stream. Dropping the value closes it.
 pub(crate) struct OpenStream {
     open: Arc<Mutex<HashMap<Key, usize>>>,
     key: Key,
+    /// The time at which the credential expires.
+    expires: Option<Millis>,
+    watch: Watch,
 }
 
 impl OpenStreams {
     /// Counts a new stream of a sender. Refuses a stream above the limit.
     pub(crate) fn open(&self, kind: StreamKind, who: &Identity) -> Result<OpenStream, Problem> {
         let key = (kind, who.key(who.caller.principal.to_string()));
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(key.clone()).or_default();
         if *count >= kind.max() {
             let detail = format!("you have {} open streams already; close one", kind.max());
             return Err(Problem::new(ProblemKind::TOO_MANY, detail).retry_after(5));
         }
         *count += 1;
-        Ok(OpenStream { open: Arc::clone(&self.0), key })
+        let expires = match &who.credential {
+            Credential::LocalSocket => None,
+            Credential::Session { expires, .. } | Credential::Token { expires, .. } => {
+                Some(*expires)
+            }
+        };
+        let watch = self.credentials.watch(who);
+        Ok(OpenStream { open: Arc::clone(&self.open), key, expires, watch })
     }
 }
 
@@ -72,25 +86,32 @@ pub(crate) enum StreamEnd {
     Drain,
     /// The credential has expired.
     Expired,
+    /// The credential was revoked, or the rights of its person have changed.
+    Revoked,
 }
 
-/// Waits until a stream of this sender must end.
-pub(crate) async fn end(app: &App, who: &Identity) -> StreamEnd {
-    let expires = match &who.credential {
-        Credential::LocalSocket => None,
-        Credential::Session { expires, .. } | Credential::Token { expires, .. } => Some(*expires),
-    };
-    let expired = async {
-        match expires {
-            Some(at) => {
-                let left = Duration::from_millis(at.saturating_sub(app.now()));
-                tokio::time::sleep(left).await;
+impl OpenStream {
+    /// Waits until the stream must end.
+    pub(crate) async fn end(&self, app: &App) -> StreamEnd {
+        let expired = async {
+            match self.expires {
+                Some(at) => {
+                    let left = Duration::from_millis(at.saturating_sub(app.now()));
+                    tokio::time::sleep(left).await;
+                }
+                None => std::future::pending().await,
             }
-            None => std::future::pending().await,
+        };
+        tokio::select! {
+            () = app.stop.cancelled() => StreamEnd::Drain,
+            () = self.watch.revoked() => StreamEnd::Revoked,
+            () = expired => StreamEnd::Expired,
         }
-    };
-    tokio::select! {
-        () = app.stop.cancelled() => StreamEnd::Drain,
-        () = expired => StreamEnd::Expired,
+    }
+
+    /// Returns whether the stream must end now.
+    pub(crate) fn must_end(&self, app: &App) -> bool {
+        let is_expired = self.expires.is_some_and(|at| at <= app.now());
+        app.stop.is_cancelled() || self.watch.is_revoked() || is_expired
     }
 }

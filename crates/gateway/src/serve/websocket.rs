@@ -79,6 +79,11 @@ pub(crate) enum Close {
     Malformed,
     TooLarge,
     Expired,
+    Revoked,
+    /// The object of the stream has ended.
+    Gone,
+    /// Another client has taken the stream over.
+    TakenOver,
     Internal,
 }
 
@@ -91,6 +96,9 @@ impl Close {
             Self::TooLarge => 1009,
             Self::Internal => 1011,
             Self::Expired => 4401,
+            Self::Revoked => 4403,
+            Self::Gone => 4404,
+            Self::TakenOver => 4409,
         }
     }
 
@@ -102,6 +110,9 @@ impl Close {
             Self::TooLarge => "a message is too large",
             Self::Internal => "the stream cannot be read",
             Self::Expired => "the credential has expired",
+            Self::Revoked => "the credential was revoked or has other rights; connect again",
+            Self::Gone => "the object of the stream has ended",
+            Self::TakenOver => "another client has taken the stream over",
         }
     }
 }
@@ -111,6 +122,7 @@ impl From<StreamEnd> for Close {
         match end {
             StreamEnd::Drain => Self::Drain,
             StreamEnd::Expired => Self::Expired,
+            StreamEnd::Revoked => Self::Revoked,
         }
     }
 }

@@ -53,6 +53,10 @@ async fn invalid_box_is_refused_with_its_field() {
         (json!({ "name": "x", "program": [] }), 400, "invalid", "/program"),
         (json!({ "name": "x", "env": { "A=B": "" } }), 400, "invalid", "/env/A=B"),
         (json!({ "name": "x", "limits": { "memory": 0 } }), 400, "invalid", "/limits/memory"),
+        (json!({ "name": "x", "limits": { "timeout": 0 } }), 400, "invalid", "/limits/timeout"),
+        (json!({ "name": "x", "limits": { "pids": 1 } }), 400, "invalid", "/limits/pids"),
+        (json!({ "name": "x", "limits": [0] }), 400, "invalid", "/limits"),
+        (json!({ "name": "x", "health": "x".repeat(4097) }), 400, "invalid", "/health"),
         (json!({ "name": "x", "network": { "mode": "all" } }), 400, "invalid", "/network/mode"),
         (
             json!({ "name": "x", "network": { "allow": ["a.example", "b c d"] } }),
@@ -154,4 +158,33 @@ async fn repeated_creation_with_the_same_key_creates_one_box() {
     assert_eq!((first.status, second.status), (201, 201), "{second:?}");
     assert_eq!(first.body, second.body);
     assert_eq!(second.header("idempotency-replayed"), Some("true"));
+}
+
+#[tokio::test]
+async fn log_of_a_terminal_is_rendered_as_text_and_returned_in_parts() {
+    let server = TestGateway::unlimited().await;
+    let login = server.login("local").await;
+    let script = "printf '\\033[1mfirst\\033[0m\\nsecond\\nthird\\n'";
+    let new = json!({ "name": "job", "program": ["/bin/sh", "-c", script] });
+    assert_eq!(login.post(&server, "/v1/boxes", &new).await.status, 201);
+    let log = |query: &'static str| {
+        let (server, login, path) = (&server, &login, format!("/v1/boxes/job/log{query}"));
+        async move { login.request(server, "GET", &path).await }
+    };
+    let deadline = std::time::Instant::now() + belljar_testkit::DEADLINE;
+    while !log("").await.body.contains("third") {
+        assert!(std::time::Instant::now() < deadline, "{:?}", log("").await);
+    }
+    let whole = log("").await;
+    let lines: Vec<&str> = whole.body.lines().map(str::trim_end).collect();
+    assert_eq!(lines, ["first", "second", "third"], "{whole:?}");
+    assert_eq!(whole.header("x-belljar-next"), Some(whole.body.len().to_string().as_str()));
+    assert_eq!(log("?tail=1").await.body.trim_end(), "third");
+    let rest = log("?from=6").await.body;
+    assert_eq!(whole.body.get(6..), Some(rest.as_str()));
+    for (query, field) in
+        [("?tail=0", "/tail"), ("?tail=100001", "/tail"), ("?from=9007199254740992", "/from")]
+    {
+        assert_eq!(problem(&log(query).await, 400, "invalid")["field"], field);
+    }
 }

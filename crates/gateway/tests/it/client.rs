@@ -189,6 +189,7 @@ impl TestResponse {
         // A connection reset also ends the response.
         drop(stream.read_to_end(&mut bytes).await);
         // Some bodies are not text.
+        // The tiles of a ledger are no text.
         Self::parse(&String::from_utf8_lossy(&bytes))
     }
 

@@ -180,3 +180,21 @@ async fn stop_of_the_server_ends_streams() {
     assert_eq!(stream.next().await, None);
     server.ended().await;
 }
+
+#[tokio::test]
+async fn f17_events_end_when_the_session_of_the_client_ends() {
+    let server = TestGateway::start().await;
+    let login = server.login("local").await;
+    make_token(&server, &login, "zero").await;
+    let other = server.login("local").await;
+    let mut kept = Stream::of_login(&server, &other, "/v1/events").await;
+    let mut stream = Stream::of_login(&server, &login, "/v1/events").await;
+    for stream in [&mut kept, &mut stream] {
+        assert_eq!(stream.next().await.unwrap().kind, "hello");
+    }
+    let logged_out = login.post(&server, "/auth/logout", &json!({})).await;
+    assert_eq!(logged_out.status, 204, "{logged_out:?}");
+    while stream.next().await.is_some() {}
+    make_token(&server, &other, "control").await;
+    while kept.next().await.unwrap().kind != "access.changed" {}
+}

@@ -3,16 +3,20 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::boxes;
 use belljar_engine::clock::Clock;
+use belljar_engine::error::EngineError;
 use belljar_engine::host::{HostEnv, RoleProgram};
 use belljar_engine::notice::Silent;
 use belljar_engine::record::{json as record_json, reading};
+use belljar_engine::runs::fence::DriverLock;
+use belljar_engine::runs::{control, schedules, view};
 use belljar_engine::scope::{Engine, EngineConfig, Scoped};
 use belljar_engine::server::ServerLock;
-use belljar_gateway::{ReadyServer, ServeControl, ServeLimits, ServeOptions, Token, Tokens};
+use belljar_gateway::{Rate, ReadyServer, ServeControl, ServeLimits, ServeOptions, Token, Tokens};
 use belljar_ledger::{LedgerPaths, Query, Reader};
 use belljar_model::Caller;
 use belljar_testkit::Lab;
@@ -25,6 +29,9 @@ use tokio::task::JoinHandle;
 
 use crate::client::TestResponse;
 use crate::server::{DemoService, Events};
+
+/// The time that a driver has to end its boxes and to exit.
+const DRIVER_EXIT: Duration = Duration::from_secs(10);
 
 /// A running server. Dropping it stops the server without waiting.
 pub(crate) struct TestGateway {
@@ -67,6 +74,12 @@ pub(crate) fn open(lab: &Lab) -> (Engine, Scoped) {
     (engine, state)
 }
 
+/// Lifts the limits of requests.
+pub(crate) fn unlimited(limits: &mut ServeLimits) {
+    let unlimited = Rate::per_second(100_000, 100_000);
+    (limits.reads, limits.writes, limits.failed_logins) = (unlimited, unlimited, unlimited);
+}
+
 /// Creates the directories of a test.
 pub(crate) fn lab() -> Lab {
     let lab = Lab::new(program("belljar"));
@@ -81,6 +94,11 @@ impl TestGateway {
 
     pub(crate) async fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
         Self::on(lab(), change).await
+    }
+
+    /// Starts a server whose clients can send as many requests as they want, for tests that wait for a state.
+    pub(crate) async fn unlimited() -> Self {
+        Self::with(|options| unlimited(&mut options.limits)).await
     }
 
     /// Starts a server with this text as the operator's `belljar.toml`.
@@ -268,13 +286,11 @@ impl TestGateway {
         self.use_code(host, &code).await
     }
 
-    async fn use_code(&self, host: String, code: &str) -> Login {
+    pub(crate) async fn use_code(&self, host: String, code: &str) -> Login {
         let used = self.post_to(&host, "/auth/link", &json!({ "code": code }), &[]).await;
         let cookie = used.header("set-cookie").unwrap_or_else(|| panic!("{used:?}"));
         let cookie = cookie.split(';').next().unwrap().to_owned();
-        let mut login = Login { host, cookie, csrf: String::new() };
-        login.csrf = login.get(self, "/v1/me").await["csrf"].as_str().unwrap().to_owned();
-        login
+        Login::of_cookie(self, host, cookie).await
     }
 }
 
@@ -306,6 +322,43 @@ pub(crate) struct Login {
 }
 
 impl Login {
+    /// Returns the session of a cookie, written `NAME=VALUE`.
+    pub(crate) async fn of_cookie(server: &TestGateway, host: String, cookie: String) -> Self {
+        let mut login = Self { host, cookie, csrf: String::new() };
+        login.csrf = login.get(server, "/v1/me").await["csrf"].as_str().unwrap().to_owned();
+        login
+    }
+
+    /// Makes the login of the session older, as if so many minutes had passed.
+    pub(crate) fn age(&self, server: &TestGateway, minutes: i64) {
+        let (_, secret) = self.cookie.split_once('=').unwrap();
+        let hash = sha2::Sha256::digest(secret.as_bytes());
+        let database = rusqlite::Connection::open(server.lab.state().join("gateway.db")).unwrap();
+        database.busy_timeout(belljar_testkit::DEADLINE).unwrap();
+        let changed = database.execute(
+            "UPDATE session SET created = created - ?2 WHERE hash = ?1",
+            rusqlite::params![hash.as_slice(), minutes * 60_000],
+        );
+        assert_eq!(changed.unwrap(), 1);
+    }
+
+    /// Sends a PATCH request with a version of the object.
+    pub(crate) async fn patch(
+        &self,
+        server: &TestGateway,
+        path: &str,
+        body: &Value,
+        headers: &[&str],
+    ) -> TestResponse {
+        let body = body.to_string();
+        let (start, host) = (format!("PATCH {path} HTTP/1.1"), format!("Host: {}", self.host));
+        let length = format!("Content-Length: {}", body.len());
+        let own = self.headers();
+        let mut lines = vec![&*start, &host, &length, "Content-Type: application/json"];
+        lines.extend(own.iter().map(String::as_str).chain(headers.iter().copied()));
+        server.lines_with(&lines, &body).await
+    }
+
     /// Sends a GET request and returns its JSON body.
     pub(crate) async fn get(&self, server: &TestGateway, path: &str) -> Value {
         let response = self.request(server, "GET", path).await;
@@ -357,6 +410,23 @@ impl Login {
         server.lines(&lines).await
     }
 
+    /// Sends a PUT request with additional headers.
+    pub(crate) async fn put(
+        &self,
+        server: &TestGateway,
+        path: &str,
+        body: &Value,
+        headers: &[&str],
+    ) -> TestResponse {
+        let body = body.to_string();
+        let (start, host) = (format!("PUT {path} HTTP/1.1"), format!("Host: {}", self.host));
+        let length = format!("Content-Length: {}", body.len());
+        let own = self.headers();
+        let mut lines = vec![&*start, &host, &length, "Content-Type: application/json"];
+        lines.extend(own.iter().map(String::as_str).chain(headers.iter().copied()));
+        server.lines_with(&lines, &body).await
+    }
+
     /// Creates a token with these scopes and returns it.
     pub(crate) async fn token(&self, server: &TestGateway, scopes: &[&str]) -> String {
         let name = format!("test-{}", scopes.join("-").replace(':', "-"));
@@ -384,6 +454,7 @@ impl Drop for TestGateway {
         for tenant in names.chain(["local".to_owned()]).filter_map(|name| name.parse().ok()) {
             let scope = self.engine.of(&Caller { tenant, ..Caller::local(1000) });
             let Ok(scope) = scope else { continue };
+            end_runs(&scope);
             let entries = std::fs::read_dir(belljar_engine::box_store::boxes_dir(&scope));
             for entry in entries.into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().parse();
@@ -394,6 +465,21 @@ impl Drop for TestGateway {
                 drop(boxes::stop(&scope, &found, true)); // most boxes do not run
             }
         }
+    }
+}
+
+/// Cancels the runs of plans and removes the schedules of a tenant, so that its driver exits.
+fn end_runs(scope: &Scoped) {
+    // The tests of a server that was stopped have no more use for its runs, so failures do not matter.
+    for schedule in schedules::stored::all(scope).unwrap_or_default() {
+        drop(schedules::remove(scope, &schedule.name, |_| Ok::<(), EngineError>(())));
+    }
+    for run in view::open(scope).unwrap_or_default() {
+        drop(control::cancel(scope, run, None));
+    }
+    let deadline = Instant::now() + DRIVER_EXIT;
+    while DriverLock::is_held(scope.store()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

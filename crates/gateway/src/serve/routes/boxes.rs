@@ -1,5 +1,7 @@
 //! The routes of named boxes: list, create, change, start, pause, stop, copy and remove them.
 
+mod changes;
+mod files;
 mod log;
 mod network;
 pub(in crate::serve) mod screen;
@@ -32,6 +34,7 @@ use crate::serve::filter::Filter;
 use crate::serve::identity::Identity;
 use crate::serve::page::{List, PageParameters};
 use crate::serve::problem::{Problem, ProblemKind, of_state};
+use crate::serve::quotas;
 use crate::serve::rights;
 use spec::{LimitsRequest, NewBox};
 use view::{BoxDetail, BoxView};
@@ -40,7 +43,7 @@ use view::{BoxDetail, BoxView};
 const BOXES: &str = "boxes";
 
 /// The problems of routes that change a box.
-const CHANGE: &[ProblemKind] = &[ProblemKind::BUSY, ProblemKind::WRONG_STATE];
+const CHANGE: &[ProblemKind] = &[ProblemKind::BUSY, ProblemKind::WRONG_STATE, ProblemKind::LIMIT];
 
 pub(super) fn add(routes: Routes) -> Routes {
     let (see, use_boxes) = (Access::For(Act::SeeBoxes), Access::For(Act::UseBoxes));
@@ -58,7 +61,11 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .body::<NewBox>()
                 .with_language()
                 .returns::<BoxDetail>(StatusCode::CREATED)
-                .problems(&[ProblemKind::EXISTS, ProblemKind::CANNOT_START]),
+                .problems(&[
+                    ProblemKind::EXISTS,
+                    ProblemKind::CANNOT_START,
+                    ProblemKind::LIMIT,
+                ]),
             create,
         )
         .add(
@@ -84,7 +91,9 @@ pub(super) fn add(routes: Routes) -> Routes {
             remove,
         );
     let routes = add_lifecycle(routes, use_boxes);
-    [log::add, network::add, screen::add].into_iter().fold(routes, |routes, add| add(routes))
+    [log::add, network::add, screen::add, files::add, changes::add]
+        .into_iter()
+        .fold(routes, |routes, add| add(routes))
 }
 
 fn add_lifecycle(routes: Routes, access: Access) -> Routes {
@@ -227,9 +236,13 @@ async fn create(call: Call) -> Result<Response, Problem> {
     let (spec, who, state) = (new.spec()?, call.who()?.clone(), call.scope()?);
     let change = call.change("box.created", name.as_str())?;
     let app = call.app.clone();
-    let turn = call.app.wait_for_start(&who).await?;
+    let (turn, tenant) = (call.app.wait_for_start(&who).await?, call.tenant()?);
     let created = blocking(&call.app, move || {
         let _turn = turn;
+        let maker = &who.caller.principal;
+        let quota = app.quotas.of(&app.state, who.tenant());
+        let place = is_started.then(|| quotas::take_place(&tenant, quota, &who, (&name, maker)));
+        let _place = place.transpose()?;
         let detail = create_box(&state, &who, &name, spec, || change.record(&app))?;
         let named_box = NamedBox::find(&state, &name)?;
         if !is_started {
@@ -321,6 +334,7 @@ struct BoxChange {
 
 async fn change(call: Call) -> Result<Response, Problem> {
     let BoxChange { limits, health } = call.json()?;
+    spec::check_health(health.as_deref())?;
     let who = call.who()?.clone();
     changed_box(&call, "box.changed", move |state, found| {
         let _lock = found.lock_for_change()?;
@@ -369,9 +383,13 @@ fn holds_work(error: EngineError) -> Problem {
 }
 
 async fn start(call: Call) -> Result<Response, Problem> {
-    let turn = call.app.wait_for_start(call.who()?).await?;
+    let (who, tenant) = (call.who()?.clone(), call.tenant()?);
+    let (app, turn) = (call.app.clone(), call.app.wait_for_start(&who).await?);
     changed_box(&call, "box.started", move |state, found| {
         let _turn = turn;
+        let quota = app.quotas.of(&app.state, who.tenant());
+        let maker = boxes::maker(found);
+        let _place = quotas::take_place(&tenant, quota, &who, (found.name(), &maker))?;
         start_box(state, found)
     })
     .await

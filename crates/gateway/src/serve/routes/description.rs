@@ -45,6 +45,31 @@ mod tests {
         );
     }
 
+    /// serde accepts a missing field for a value that can be null only if its type is plain, or has a default.
+    #[test]
+    fn no_field_of_a_request_that_can_be_null_is_required() {
+        let operations = all().operations;
+        let document = openapi::document(operations.iter().map(AsRef::as_ref));
+        let bodies = document.pointer("/paths").and_then(serde_json::Value::as_object).unwrap();
+        let bodies = bodies.values().flat_map(|methods| methods.as_object().unwrap().values());
+        let named = bodies.filter_map(|operation| {
+            let schema = "/requestBody/content/application~1json/schema/$ref";
+            operation.pointer(schema)?.as_str()?.strip_prefix('#')
+        });
+        let mut checked = 0;
+        for name in named {
+            let schema = document.pointer(name).unwrap();
+            let required = schema["required"].as_array().into_iter().flatten();
+            for field in required.filter_map(serde_json::Value::as_str) {
+                let types = schema.pointer(&format!("/properties/{field}/type"));
+                let types = types.and_then(serde_json::Value::as_array).into_iter().flatten();
+                assert!(types.clone().all(|it| it != "null"), "{name} requires {field}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 20, "control: {checked} fields were checked");
+    }
+
     #[test]
     fn every_operation_of_the_api_is_described_with_a_success() {
         for operation in all().operations {

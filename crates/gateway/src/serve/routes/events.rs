@@ -28,7 +28,7 @@ use crate::serve::call::{Call, blocking};
 use crate::serve::feed::Subscription;
 use crate::serve::identity::Identity;
 use crate::serve::problem::{Problem, ProblemKind};
-use crate::serve::streams::{self, OpenStream, StreamKind};
+use crate::serve::streams::{OpenStream, StreamKind};
 use crate::serve::tenants::Tenant;
 
 /// The time after which an idle stream sends a comment, so that both ends notice a dead connection.
@@ -80,7 +80,7 @@ async fn events(call: Call) -> Result<Response, Problem> {
         receiver,
         stage,
         first: Some(Bytes::from(first)),
-        _open: open,
+        open,
     };
     let mut response = Body::new(EventBody::new(stream)).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -164,7 +164,7 @@ struct EventStream {
     receiver: tokio::sync::broadcast::Receiver<Arc<FeedEvent>>,
     stage: Stage,
     first: Option<Bytes>,
-    _open: OpenStream,
+    open: OpenStream,
 }
 
 enum Stage {
@@ -181,6 +181,9 @@ impl EventStream {
             return Some(first);
         }
         loop {
+            if self.open.must_end(&self.app) {
+                return None;
+            }
             let text = match self.stage {
                 Stage::Ended => return None,
                 Stage::Replay if self.next >= self.live_from => {
@@ -220,7 +223,7 @@ impl EventStream {
         let received = tokio::select! {
             received = self.receiver.recv() => received,
             () = tokio::time::sleep_until(ping) => return ": ping\n\n".to_owned(),
-            _ = streams::end(&self.app, &self.who) => {
+            _ = self.open.end(&self.app) => {
                 self.stage = Stage::Ended;
                 return text;
             }

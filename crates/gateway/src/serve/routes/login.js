@@ -5,9 +5,18 @@ history.replaceState(null, "", "/login");
 const show = (text) => {
   document.getElementById("state").textContent = text;
 };
+const showSender = async () => {
+  const answer = await fetch("/v1/me");
+  if (!answer.ok) {
+    show("You are not logged in. Run `belljar login-link` and open the link that it prints.");
+    return;
+  }
+  const me = await answer.json();
+  show(`You are logged in as ${me.principal}, ${me.role} of the tenant ${me.tenant}.`);
+};
 const login = async () => {
   if (code === "") {
-    show("This address has no code. Run `belljar login-link` and open the link that it prints.");
+    await showSender();
     return;
   }
   const headers = { "Content-Type": "application/json" };
@@ -18,7 +27,12 @@ const login = async () => {
     show(problem.detail);
     return;
   }
-  const me = await (await fetch("/v1/me")).json();
-  show(`You are logged in as ${me.principal}, ${me.role} of the tenant ${me.tenant}.`);
+  if (answer.status === 200) {
+    // An invited person logs in with the identity provider first.
+    const next = await answer.json();
+    location.assign(next.location);
+    return;
+  }
+  await showSender();
 };
 login().catch(() => show("The server did not answer. Try the link again."));

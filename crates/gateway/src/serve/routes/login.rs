@@ -16,23 +16,20 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::account::time;
-use super::{Access, Operation, Routes};
+use super::{Access, Operation, Routes, oidc};
 use crate::auth::api_token;
+use crate::serve::access::{Act, Extent, Grant, Role, extent};
 use crate::serve::app::App;
 use crate::serve::audit::{Change, system_tenant};
 use crate::serve::call::{Call, blocking, empty_response, json_response};
-use crate::serve::identity::COOKIE_NAME;
+use crate::serve::oidc::pending::{LOGIN_TIME, lax_cookie};
 use crate::serve::problem::{Problem, ProblemKind};
-use crate::serve::store::{LinkUse, Millis, SessionRow, TenantKey};
+use crate::serve::session::{NewSession, random};
+use crate::serve::store::{Invite, Link, LinkUse, Millis, TenantKey};
 
 const MINUTE: Millis = 60 * 1000;
-const DAY: Millis = 24 * 60 * MINUTE;
 /// The time in which a link must be used.
 const LINK_TIME: Millis = 10 * MINUTE;
-/// The maximum length of a session.
-const SESSION_TIME: Millis = DAY;
-/// The maximum length of a session on the loopback interface.
-const LOOPBACK_SESSION_TIME: Millis = 30 * DAY;
 
 pub(super) fn add(routes: Routes) -> Routes {
     routes
@@ -43,16 +40,23 @@ pub(super) fn add(routes: Routes) -> Routes {
         .add(Operation::post("/local/tenants", Access::LocalSocket), create_tenant)
 }
 
-async fn page(_: Call) -> Result<Response, Problem> {
-    Ok(static_file("text/html; charset=utf-8", include_str!("login.html")))
+async fn page(call: Call) -> Result<Response, Problem> {
+    let text = match call.app.oidc {
+        Some(_) => include_str!("login.html").replace("<!--oidc-->", OIDC_LINK),
+        None => include_str!("login.html").replace("<!--oidc-->", ""),
+    };
+    Ok(static_file("text/html; charset=utf-8", text))
 }
+
+/// The part of the page for servers with an identity provider.
+const OIDC_LINK: &str = "<p><a href=\"/auth/oidc\">Log in with your identity provider</a></p>";
 
 async fn script(_: Call) -> Result<Response, Problem> {
     Ok(static_file("text/javascript; charset=utf-8", include_str!("login.js")))
 }
 
-fn static_file(kind: &'static str, text: &'static str) -> Response {
-    let mut response = Body::from(text).into_response();
+fn static_file(kind: &'static str, text: impl Into<Body>) -> Response {
+    let mut response = text.into().into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
@@ -63,58 +67,84 @@ struct LinkCode {
     code: String,
 }
 
-/// Exchanges the code of a link for a session.
+/// The next step of a person who was invited.
+#[derive(Serialize)]
+struct NextPage {
+    location: &'static str,
+}
+
+/// Exchanges the code of a link for a session. A person who was invited to a server with an identity provider
+/// logs in there first.
 async fn use_link(call: Call) -> Result<Response, Problem> {
     let LinkCode { code } = call.json()?;
     let code = Zeroizing::new(code);
     let host = call.header(&HOST).unwrap_or_default().to_ascii_lowercase();
     let (app, from) = (call.app.clone(), call.from());
-    let (secret, row) = blocking(&call.app, move || {
-        let now = app.now();
-        match app.store.take_link(api_token::hash(&code), &host, now)? {
-            LinkUse::Gone => Ok(None),
-            LinkUse::Valid { owner, host } => {
-                let time =
-                    if app.address.is_loopback { LOOPBACK_SESSION_TIME } else { SESSION_TIME };
-                let (id, secret) = (random::<8>()?, random::<32>()?);
-                let id = hex::encode(id.as_slice());
-                let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(secret.as_slice()));
-                let change = Change::new("login", &id, &owner.1, &owner.0, &from);
-                change.record_in_system(&app)?;
-                let expires = now.saturating_add(time);
-                let row = SessionRow { owner, id, host, created: now, seen: now, expires };
-                app.store.put_session(api_token::hash(&secret), &row)?;
-                Ok(Some((secret, row)))
-            }
+    if app.oidc.is_some() && !app.address.is_loopback {
+        let (shared, hash, host) = (app.clone(), api_token::hash(&code), host.clone());
+        let is_invite = move || Ok(shared.store.is_invite(hash, &host, shared.now())?);
+        if blocking(&app, is_invite).await? {
+            let mut response = json_response(StatusCode::OK, &NextPage { location: oidc::START })?;
+            let cookie = lax_cookie(oidc::INVITE_COOKIE, &code, LOGIN_TIME / 1000)?;
+            response.headers_mut().insert(SET_COOKIE, cookie);
+            return Ok(response);
         }
-    })
-    .await?
-    .ok_or_else(|| {
+    }
+    let session = blocking(&call.app, move || log_in(&app, &code, &host, &from)).await?;
+    let session = session.ok_or_else(|| {
         call.failed_login(|| {
             let detail =
                 "the link was used before or has expired; `belljar login-link` makes a new one";
             Problem::new(ProblemKind::GONE, detail)
         })
     })?;
-    let age = row.expires.saturating_sub(row.created) / 1000;
-    let cookie = Zeroizing::new(format!(
-        "{COOKIE_NAME}={}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={age}",
-        secret.as_str()
-    ));
     let mut response = empty_response();
-    let mut value = HeaderValue::from_str(&cookie)
-        .map_err(|_| Problem::new(ProblemKind::INTERNAL, "the cookie is invalid"))?;
-    value.set_sensitive(true);
-    response.headers_mut().insert(SET_COOKIE, value);
+    response.headers_mut().insert(SET_COOKIE, session.cookie(call.app.now())?);
     Ok(response)
 }
 
-/// Returns random bytes of the kernel.
-fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, Problem> {
-    let mut bytes = Zeroizing::new([0; N]);
-    getrandom::fill(&mut *bytes)
-        .map_err(|_| Problem::new(ProblemKind::INTERNAL, "the kernel returned no random bytes"))?;
-    Ok(bytes)
+/// Starts the session of a link. `None` if the link is not valid any more.
+fn log_in(app: &App, code: &str, host: &str, from: &str) -> Result<Option<NewSession>, Problem> {
+    let LinkUse::Valid { owner, host, invite } =
+        app.store.take_link(api_token::hash(code), host, app.now())?
+    else {
+        return Ok(None);
+    };
+    if let Some(invite) = invite
+        && !accept_invite(app, &owner, &invite, from)?
+    {
+        return Ok(None);
+    }
+    let session = NewSession::of_login(app, owner.clone(), host, (from, Vec::new()))?;
+    app.store.note_login(&owner, app.now())?;
+    Ok(Some(session))
+}
+
+/// Gives a person the role of an invitation. Returns `false` if the invitation is not valid any more, because
+/// its maker lost the right to invite, or because the person was disabled or has another role.
+pub(super) fn accept_invite(
+    app: &App,
+    person: &TenantKey<Principal>,
+    invite: &Invite,
+    from: &str,
+) -> Result<bool, Problem> {
+    let maker = TenantKey(person.0.clone(), invite.maker.clone());
+    let may_invite = app.store.role_of(&maker)?.is_some_and(|role| {
+        extent(Act::ManageUsers, role, &Grant::Person) == Extent::All
+            && (role == Role::Owner || invite.role != Role::Owner)
+    });
+    if !may_invite {
+        return Ok(false);
+    }
+    if let Some(known) = app.store.person(person)? {
+        return Ok(known.is_active() && known.role == invite.role);
+    }
+    let TenantKey(tenant, name) = person;
+    let mut change = Change::new("user.added", &name.to_string(), name, tenant, from);
+    change.details = vec![format!("role {} by an invitation of {}", invite.role, invite.maker)];
+    change.record(app)?;
+    app.store.put_person(person, invite.role, app.now())?;
+    Ok(true)
 }
 
 /// The tenant whose owner gets a link; by default `local`.
@@ -147,14 +177,25 @@ pub(in crate::serve) fn make_link(
         let detail = format!("there is no tenant {tenant}; create it with `belljar tenant create`");
         Problem::new(ProblemKind::NOT_FOUND, detail).field("/tenant")
     })?;
-    let code = Zeroizing::new(URL_SAFE_NO_PAD.encode(random::<32>()?.as_slice()));
     let owner = TenantKey(tenant, owner);
     let subject = owner.1.to_string();
     Change::new("login-link.created", &subject, &app.owner.principal, &owner.0, from)
         .record_in_system(app)?;
     let expires = app.now().saturating_add(LINK_TIME);
-    app.store.put_link(api_token::hash(&code), &owner, &app.address.host, expires)?;
-    Ok((Zeroizing::new(format!("{}/login#{}", app.address.url, code.as_str())), expires))
+    Ok((store_link(app, owner, None, expires)?, expires))
+}
+
+/// Stores a new link and returns its address. The code is not stored.
+pub(super) fn store_link(
+    app: &App,
+    owner: TenantKey<Principal>,
+    invite: Option<Invite>,
+    expires: Millis,
+) -> Result<Zeroizing<String>, Problem> {
+    let code = Zeroizing::new(URL_SAFE_NO_PAD.encode(random::<32>()?.as_slice()));
+    let link = Link { owner, host: app.address.host.clone(), invite, expires };
+    app.store.put_link(api_token::hash(&code), &link)?;
+    Ok(Zeroizing::new(format!("{}/login#{}", app.address.url, code.as_str())))
 }
 
 /// The description of a new tenant. Its owner is known to an identity provider by issuer and subject.

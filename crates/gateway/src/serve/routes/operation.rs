@@ -51,6 +51,8 @@ pub(crate) enum Replay {
 pub(crate) struct Operation {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
+    /// Further paths of the same route, for values that are also the path of another route.
+    pub(crate) aliases: &'static [&'static str],
     pub(crate) access: Access,
     pub(crate) accepts: Accepts,
     /// The maximum length of the body in bytes.
@@ -74,6 +76,7 @@ impl Operation {
         Self {
             method,
             path,
+            aliases: &[],
             access,
             accepts,
             max_body: MAX_BODY,
@@ -100,6 +103,13 @@ impl Operation {
         Self::new(Method::PUT, path, access, Accepts::Json)
     }
 
+    /// Declares a PUT whose body is bytes. The handler receives them as a stream.
+    pub(super) const fn upload(path: &'static str, access: Access, max_body: usize) -> Self {
+        let mut operation = Self::new(Method::PUT, path, access, Accepts::Bytes);
+        operation.max_body = max_body;
+        operation
+    }
+
     pub(super) const fn patch(path: &'static str, access: Access) -> Self {
         Self::new(Method::PATCH, path, access, Accepts::Json)
     }
@@ -112,6 +122,13 @@ impl Operation {
     #[must_use]
     pub(super) const fn about(mut self, summary: &'static str) -> Self {
         self.summary = summary;
+        self
+    }
+
+    /// Declares further paths of the same route.
+    #[must_use]
+    pub(super) const fn also_at(mut self, paths: &'static [&'static str]) -> Self {
+        self.aliases = paths;
         self
     }
 
@@ -140,6 +157,13 @@ impl Operation {
     #[must_use]
     pub(super) fn optional_body<T: JsonSchema + DeserializeOwned>(self) -> Self {
         Self { is_body_optional: true, ..self.body::<T>() }
+    }
+
+    /// Declares the maximum length of the body in bytes.
+    #[must_use]
+    pub(super) const fn max_body(mut self, bytes: usize) -> Self {
+        self.max_body = bytes;
+        self
     }
 
     /// Declares that the body has a text in a language of its own, such as a network rule.

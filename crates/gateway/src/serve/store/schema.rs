@@ -10,7 +10,80 @@ use rusqlite::{Connection, ErrorCode};
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The changes of the tables, one for each version. The last one makes the current version.
-const CHANGES: [&str; 2] = [TABLES, REQUEST_KEYS];
+const CHANGES: [&str; 6] = [TABLES, REQUEST_KEYS, POLICIES, EXECS, ACCOUNTS, WEBHOOKS];
+
+const POLICIES: &str = "
+CREATE TABLE policy_version (
+    tenant TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    text TEXT NOT NULL,
+    saved_by TEXT NOT NULL,
+    saved BIGINT NOT NULL,
+    proposal TEXT,
+    written BIGINT NOT NULL,
+    PRIMARY KEY (tenant, version)
+);
+CREATE TABLE policy_proposal (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    base BIGINT NOT NULL,
+    text TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    maker TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    decided_by TEXT,
+    decided BIGINT,
+    version BIGINT,
+    PRIMARY KEY (tenant, id)
+);
+";
+
+const EXECS: &str = "
+CREATE TABLE exec (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    box TEXT NOT NULL,
+    maker TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+CREATE INDEX exec_of_box ON exec (tenant, box, created);
+";
+
+const WEBHOOKS: &str = "
+CREATE TABLE webhook (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    url TEXT NOT NULL,
+    kinds TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    allow_private BIGINT NOT NULL,
+    enabled BIGINT NOT NULL,
+    version BIGINT NOT NULL,
+    maker TEXT NOT NULL,
+    changed BIGINT NOT NULL,
+    next_event BIGINT NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+CREATE TABLE delivery (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    webhook TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    due BIGINT NOT NULL,
+    last BIGINT,
+    status BIGINT,
+    error TEXT
+);
+CREATE INDEX delivery_of_webhook ON delivery (tenant, webhook, number);
+CREATE INDEX delivery_by_time ON delivery (state, due);
+";
 
 const REQUEST_KEYS: &str = "
 CREATE TABLE request_key (
@@ -25,6 +98,24 @@ CREATE TABLE request_key (
     PRIMARY KEY (tenant, principal, name)
 );
 CREATE INDEX request_key_by_age ON request_key (created);
+";
+
+/// `role_from` tells who decides about the role, and `left_groups` is the time of a login without a group. A
+/// link with a role is an invitation, which `maker` made. `used_login` has the logins with an identity provider
+/// whose answer was used.
+const ACCOUNTS: &str = "
+ALTER TABLE principal ADD COLUMN version BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE principal ADD COLUMN role_from TEXT NOT NULL DEFAULT 'person';
+ALTER TABLE principal ADD COLUMN disabled BIGINT;
+ALTER TABLE principal ADD COLUMN left_groups BIGINT;
+ALTER TABLE principal ADD COLUMN seen BIGINT;
+CREATE INDEX principal_by_id ON principal (id);
+ALTER TABLE token ADD COLUMN networks TEXT NOT NULL DEFAULT '';
+ALTER TABLE token ADD COLUMN money_per_day BIGINT;
+ALTER TABLE token ADD COLUMN boxes BIGINT;
+ALTER TABLE link ADD COLUMN role TEXT;
+ALTER TABLE link ADD COLUMN maker TEXT;
+CREATE TABLE used_login (hash BLOB PRIMARY KEY, expires BIGINT NOT NULL);
 ";
 
 const TABLES: &str = "

@@ -1,11 +1,15 @@
 //! Tokens of the API.
 
 use belljar_model::caller::{Principal, TenantId};
+use belljar_model::net::MicroUsd;
 use rusqlite::{OptionalExtension as _, Row, params};
 
 use super::people::role;
-use super::{Millis, Store, StoreError, TenantKey, invalid, millis, parsed, stored};
+use super::{
+    Millis, Store, StoreError, TenantKey, invalid, millis, optional_millis, parsed, stored,
+};
 use crate::auth::api_token::TokenId;
+use crate::auth::network::Network;
 use crate::serve::access::{Role, Scope, TokenKind};
 
 /// A token of the API.
@@ -18,21 +22,36 @@ pub(crate) struct TokenRow {
     pub(crate) kind: TokenKind,
     pub(crate) scopes: Vec<Scope>,
     pub(crate) hash: Vec<u8>,
+    pub(crate) limits: TokenLimits,
     pub(crate) created: Millis,
     pub(crate) expires: Millis,
     pub(crate) revoked: Option<Millis>,
 }
 
-const TOKEN_COLUMNS: &str =
-    "tenant, id, maker, name, kind, scopes, hash, created, expires, revoked";
+/// The limits of a token beside its scopes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TokenLimits {
+    /// The networks of the clients that can use the token. Without networks, all clients can.
+    pub(crate) networks: Vec<Network>,
+    /// The money that runs of the token may spend in a day of UTC.
+    pub(crate) money_per_day: Option<MicroUsd>,
+    /// The boxes of the token that may run at once.
+    pub(crate) boxes: Option<u32>,
+}
+
+const TOKEN_COLUMNS: &str = "tenant, id, maker, name, kind, scopes, hash, created, expires, revoked, \
+                             networks, money_per_day, boxes";
 
 impl Store {
     /// Stores a new token. Returns `false` if another token has its public part.
     pub(crate) fn put_token(&self, row: &TokenRow) -> Result<bool, StoreError> {
         let scopes: Vec<&str> = row.scopes.iter().map(|scope| scope.name()).collect();
+        let TokenLimits { networks, money_per_day, boxes } = &row.limits;
+        let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
         let added = self.locked().execute(
-            "INSERT INTO token (id, tenant, maker, name, kind, scopes, hash, created, expires)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+            "INSERT INTO token (id, tenant, maker, name, kind, scopes, hash, created, expires,
+                                networks, money_per_day, boxes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING",
             params![
                 row.key.1.as_str(),
                 row.key.0.as_str(),
@@ -42,7 +61,10 @@ impl Store {
                 scopes.join(" "),
                 row.hash,
                 stored(row.created),
-                stored(row.expires)
+                stored(row.expires),
+                networks.join(" "),
+                money_per_day.map(|money| stored(money.0)),
+                boxes
             ],
         )?;
         Ok(added == 1)
@@ -112,7 +134,19 @@ fn token_row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         hash: row.get(6)?,
         created: millis(row, 7)?,
         expires: millis(row, 8)?,
-        revoked: row.get::<_, Option<i64>>(9)?.and_then(|it| Millis::try_from(it).ok()),
+        revoked: optional_millis(row, 9)?,
+        limits: limits(row)?,
+    })
+}
+
+/// Reads the limits of a token. A limit that cannot be read is an error, not a missing limit.
+fn limits(row: &Row<'_>) -> rusqlite::Result<TokenLimits> {
+    let networks: String = row.get(10)?;
+    let networks = networks.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+    Ok(TokenLimits {
+        networks: networks.map_err(|_| invalid(10))?,
+        money_per_day: optional_millis(row, 11)?.map(MicroUsd),
+        boxes: row.get(12)?,
     })
 }
 

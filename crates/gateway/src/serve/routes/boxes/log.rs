@@ -16,6 +16,10 @@ use crate::serve::routes::{Access, Operation, Routes};
 
 /// The maximum length of a response in bytes.
 const MAX: usize = 1024 * 1024;
+/// The maximum number of lines that a request can ask for.
+const MAX_LINES: usize = 100_000;
+/// The maximum position, which every client of JSON can represent.
+const MAX_POSITION: u64 = (1 << 53) - 1;
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The position after the returned text, for the next request.
 const NEXT: HeaderName = HeaderName::from_static("x-belljar-next");
@@ -34,7 +38,7 @@ pub(super) fn add(routes: Routes) -> Routes {
 #[serde(deny_unknown_fields)]
 struct LogParameters {
     /// The position of the first byte. The header `X-Belljar-Next` of a response has the next one.
-    #[schemars(range(max = 9_007_199_254_740_991_u64))]
+    #[schemars(range(max = MAX_POSITION))]
     from: Option<u64>,
     /// Only this many lines from the end.
     #[schemars(range(min = 1, max = 100_000))]
@@ -43,6 +47,14 @@ struct LogParameters {
 
 async fn log(call: Call) -> Result<Response, Problem> {
     let LogParameters { from, tail } = call.query()?;
+    if from.is_some_and(|from| from > MAX_POSITION) {
+        let detail = format!("`from` must be at most {MAX_POSITION}");
+        return Err(Problem::invalid(detail).field("/from"));
+    }
+    if tail.is_some_and(|lines| !(1..=MAX_LINES).contains(&lines)) {
+        let detail = format!("`tail` must be from 1 to {MAX_LINES} lines");
+        return Err(Problem::invalid(detail).field("/tail"));
+    }
     let text = with_box(&call, |state, found| Ok(boxes::log::text(state, &found)?)).await?;
     let (start, end) = range(&text, from, tail);
     let part = text.get(start..end).unwrap_or_default();

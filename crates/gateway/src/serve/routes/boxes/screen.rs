@@ -25,10 +25,9 @@ use super::with_box;
 use crate::serve::access::Act;
 use crate::serve::app::App;
 use crate::serve::call::Call;
-use crate::serve::identity::Identity;
 use crate::serve::problem::{Problem, ProblemKind, of_state};
 use crate::serve::routes::{Access, Operation, Routes};
-use crate::serve::streams::{self, OpenStream, StreamKind};
+use crate::serve::streams::{OpenStream, StreamKind};
 use crate::serve::websocket::{self, Channel, Close, MAX_DATA, PendingSocket, Received, Socket};
 
 /// The number of bytes that are read at once. Many clients are connected at once.
@@ -97,10 +96,9 @@ async fn screen(call: Call) -> Result<Response, Problem> {
     let ScreenParameters { rows, columns, view } = call.query()?;
     let size = checked_size(rows.unwrap_or(24), columns.unwrap_or(80))
         .ok_or_else(|| Problem::invalid("the size must be from 1 to 1000").field("/rows"))?;
-    let who = call.who()?.clone();
     let name = call.param("box")?.to_owned();
     let keyboard = call.tenant()?.keyboards.of(&name);
-    let open = call.app.streams.open(StreamKind::WebSocket, &who)?;
+    let open = call.app.streams.open(StreamKind::WebSocket, call.who()?)?;
     let (response, pending) = websocket::accept(&call)?;
     let connection = with_box(&call, move |state, found| {
         let request = ToSupervisor::Attach { size, read_only: false };
@@ -116,14 +114,13 @@ async fn screen(call: Call) -> Result<Response, Problem> {
     .await?;
     let viewer = Viewer {
         app: Arc::clone(&call.app),
-        who,
         connection,
         keyboard: keyboard.subscribe(),
         keyboards: keyboard,
         own: None,
         is_view: view.unwrap_or(false),
         offset: 0,
-        _open: open,
+        open,
         _call: call.connection(),
     };
     viewer.app.tasks.clone().spawn(viewer.run(pending));
@@ -138,7 +135,6 @@ fn checked_size(rows: u16, columns: u16) -> Option<Size> {
 /// A client that sees a screen.
 struct Viewer {
     app: Arc<App>,
-    who: Identity,
     connection: UnixStream,
     keyboard: watch::Receiver<u64>,
     keyboards: watch::Sender<u64>,
@@ -147,7 +143,7 @@ struct Viewer {
     is_view: bool,
     /// The number of bytes that were sent.
     offset: u64,
-    _open: OpenStream,
+    open: OpenStream,
     _call: Arc<crate::http::connections::Connection>,
 }
 
@@ -187,7 +183,7 @@ impl Viewer {
                     Ok(()) => Next::KeyboardTaken,
                     Err(_) => Next::End(Close::Internal),
                 },
-                end = streams::end(&self.app, &self.who) => Next::End(end.into()),
+                end = self.open.end(&self.app) => Next::End(end.into()),
             };
             let is_open = match next {
                 Next::Screen(0) => return Close::Normal,

@@ -18,6 +18,14 @@ use crate::serve::problem::Problem;
 
 /// The maximum number of words, variables, rules and secrets of a request.
 const MAX_ITEMS: usize = 1024;
+/// The smallest and the largest value of each limit, in the units of [`LimitsRequest`].
+const MEMORY: (u64, u64) = (16 << 20, 1 << 50);
+const CPU_MILLIS: (u32, u32) = (10, 1_000_000);
+const PIDS: (u32, u32) = (2, 4_000_000);
+const DISK: (u64, u64) = (1 << 20, 1 << 50);
+const TIMEOUT: (u64, u64) = (1, 365 * 24 * 60 * 60 * 1000);
+/// The maximum length of a health command in characters.
+const MAX_HEALTH: usize = 4096;
 
 /// The description of a new box.
 #[derive(Deserialize, JsonSchema)]
@@ -32,17 +40,19 @@ pub(super) struct NewBox {
     #[schemars(regex(pattern = r"^[a-z][a-z0-9-]{0,39}$"))]
     agent: Option<String>,
     /// The program and its arguments; by default the agent, or a shell.
+    #[serde(default)]
     #[schemars(schema_with = "schema_of_program")]
     program: Option<Vec<String>>,
     /// Whether the program has a terminal; true by default.
     terminal: Option<bool>,
     workspace: Option<WorkspaceRequest>,
     /// A shell command in the box that reports its health with its exit status.
-    #[schemars(length(min = 1, max = 4096))]
+    #[schemars(length(min = 1, max = MAX_HEALTH))]
     health: Option<String>,
     /// Environment variables.
     env: Option<BTreeMap<String, String>>,
     /// Names of secrets that the box may use.
+    #[serde(default)]
     #[schemars(schema_with = "schema_of_names")]
     secrets: Option<Vec<String>>,
     network: Option<NetworkRequest>,
@@ -70,12 +80,15 @@ pub(super) enum WorkspaceRequest {
 /// The network of a box. Rules are added to those of the template.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NetworkRequest {
+pub(in crate::serve::routes) struct NetworkRequest {
+    #[serde(default)]
     #[schemars(schema_with = "schema_of_net")]
     pub(super) mode: Option<String>,
     /// Rules such as `GET https://api.github.com/repos/acme/**`, or names of presets.
+    #[serde(default)]
     #[schemars(schema_with = "schema_of_rules")]
     pub(super) allow: Option<Vec<String>>,
+    #[serde(default)]
     #[schemars(schema_with = "schema_of_rules")]
     pub(super) deny: Option<Vec<String>>,
 }
@@ -83,26 +96,33 @@ pub(super) struct NetworkRequest {
 /// The limits of a box.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LimitsRequest {
+pub(in crate::serve::routes) struct LimitsRequest {
     /// In bytes.
     #[serde(default, deserialize_with = "json::integer")]
-    #[schemars(range(min = 16_777_216, max = 1_125_899_906_842_624_u64))]
+    #[schemars(range(min = MEMORY.0, max = MEMORY.1))]
     memory: Option<u64>,
     /// In thousandths of a processor.
     #[serde(default, deserialize_with = "json::integer")]
-    #[schemars(range(min = 10, max = 1_000_000))]
+    #[schemars(range(min = CPU_MILLIS.0, max = CPU_MILLIS.1))]
     cpu_millis: Option<u32>,
     #[serde(default, deserialize_with = "json::integer")]
-    #[schemars(range(min = 2, max = 4_000_000))]
+    #[schemars(range(min = PIDS.0, max = PIDS.1))]
     pids: Option<u32>,
     /// In bytes.
     #[serde(default, deserialize_with = "json::integer")]
-    #[schemars(range(min = 1_048_576, max = 1_125_899_906_842_624_u64))]
+    #[schemars(range(min = DISK.0, max = DISK.1))]
     disk: Option<u64>,
     /// In milliseconds.
     #[serde(default, deserialize_with = "json::integer")]
-    #[schemars(range(min = 1, max = 31_536_000_000_u64))]
+    #[schemars(range(min = TIMEOUT.0, max = TIMEOUT.1))]
     timeout: Option<u64>,
+}
+
+/// Returns the schema of a program with its arguments, which a request must have.
+pub(in crate::serve::routes) fn schema_of_command(schemas: &mut SchemaGenerator) -> Schema {
+    let mut schema = schema_of_program(schemas);
+    schema.insert("type".to_owned(), "array".into());
+    schema
 }
 
 fn schema_of_program(_: &mut SchemaGenerator) -> Schema {
@@ -114,7 +134,7 @@ fn schema_of_program(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-fn schema_of_path(_: &mut SchemaGenerator) -> Schema {
+pub(in crate::serve::routes) fn schema_of_path(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": "^/[ -~]{0,1023}$" })
 }
 
@@ -132,9 +152,20 @@ fn schema_of_rules(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": ["array", "null"], "maxItems": MAX_ITEMS, "items": rule })
 }
 
+/// Refuses a health command that is empty or too long.
+pub(super) fn check_health(command: Option<&str>) -> Result<(), Problem> {
+    let length = command.map_or(1, |command| command.chars().count());
+    if (1..=MAX_HEALTH).contains(&length) {
+        return Ok(());
+    }
+    let detail = format!("the health command must have 1 to {MAX_HEALTH} characters");
+    Err(Problem::invalid(detail).field("/health"))
+}
+
 impl NewBox {
     /// Returns the spec of the box. Paths are not checked.
     pub(super) fn spec(self) -> Result<BoxSpec, Problem> {
+        check_health(self.health.as_deref())?;
         let parts = OverrideParts {
             env: self.env,
             secrets: self.secrets,
@@ -158,23 +189,19 @@ impl NewBox {
 }
 
 /// The parts of a request that override values of the template.
-pub(super) struct OverrideParts {
-    pub(super) env: Option<BTreeMap<String, String>>,
-    pub(super) secrets: Option<Vec<String>>,
-    pub(super) network: Option<NetworkRequest>,
-    pub(super) limits: Option<LimitsRequest>,
+pub(in crate::serve::routes) struct OverrideParts {
+    pub(in crate::serve::routes) env: Option<BTreeMap<String, String>>,
+    pub(in crate::serve::routes) secrets: Option<Vec<String>>,
+    pub(in crate::serve::routes) network: Option<NetworkRequest>,
+    pub(in crate::serve::routes) limits: Option<LimitsRequest>,
 }
 
 impl OverrideParts {
-    pub(super) fn overrides(self) -> Result<Overrides, Problem> {
-        let mut overrides = Overrides::default();
-        for (name, value) in limited(self.env.unwrap_or_default(), "/env")? {
-            let variable = EnvVar::new(&name, Some(&value));
-            let invalid = |error| at(error, format!("/env/{}", pointer(&name)));
-            overrides.env.push(variable.map_err(invalid)?);
-        }
+    pub(in crate::serve::routes) fn overrides(self) -> Result<Overrides, Problem> {
+        let env = variables(self.env.unwrap_or_default())?;
         let secrets = limited(self.secrets.unwrap_or_default(), "/secrets")?;
-        overrides.secrets = parse_all::<SecretName>(secrets, "/secrets")?;
+        let secrets = parse_all::<SecretName>(secrets, "/secrets")?;
+        let mut overrides = Overrides { env, secrets, ..Overrides::default() };
         if let Some(network) = self.network {
             let NetworkParts { mode, allow, deny } = network.parts()?;
             (overrides.net, overrides.allow, overrides.deny) = (mode, allow, deny);
@@ -214,14 +241,12 @@ impl LimitsRequest {
     pub(super) fn set(self, overrides: &mut Overrides) -> Result<(), Problem> {
         // Destructured without `..`, so that a new limit cannot be forgotten here.
         let Self { memory, cpu_millis, pids, disk, timeout } = self;
-        overrides.memory = size(memory, "/limits/memory")?.or(overrides.memory);
-        overrides.disk = size(disk, "/limits/disk")?.or(overrides.disk);
-        if let Some(millis) = cpu_millis {
-            let cpus = Cpus::from_millis(millis);
-            overrides.cpus = Some(cpus.ok_or_else(|| too_small("/limits/cpu_millis"))?);
-        }
-        overrides.pids = pids.or(overrides.pids);
-        if let Some(timeout) = timeout {
+        overrides.memory = size(memory, MEMORY, "/limits/memory")?.or(overrides.memory);
+        overrides.disk = size(disk, DISK, "/limits/disk")?.or(overrides.disk);
+        let cpus = within(cpu_millis, CPU_MILLIS, "/limits/cpu_millis")?;
+        overrides.cpus = cpus.and_then(Cpus::from_millis).or(overrides.cpus);
+        overrides.pids = within(pids, PIDS, "/limits/pids")?.or(overrides.pids);
+        if let Some(timeout) = within(timeout, TIMEOUT, "/limits/timeout")? {
             overrides.timeout = Some(Timeout(Some(Duration::from_millis(timeout))));
         }
         Ok(())
@@ -240,17 +265,46 @@ impl WorkspaceRequest {
     }
 }
 
-/// Parses the program of a box or run.
-pub(super) fn program(words: Vec<String>) -> Result<Argv, Problem> {
-    Argv::new(limited(words, "/program")?).map_err(|error| at(error, "/program"))
+/// Parses the program of a box.
+fn program(words: Vec<String>) -> Result<Argv, Problem> {
+    argv(words, "/program")
 }
 
-fn size(bytes: Option<u64>, field: &str) -> Result<Option<ByteSize>, Problem> {
-    bytes.map(|bytes| ByteSize::new(bytes).ok_or_else(|| too_small(field))).transpose()
+/// Parses the command of a run or of an exec.
+pub(in crate::serve::routes) fn command(words: Vec<String>) -> Result<Argv, Problem> {
+    argv(words, "/command")
 }
 
-fn too_small(field: &str) -> Problem {
-    Problem::invalid("the limit is too small").field(field)
+fn argv(words: Vec<String>, field: &str) -> Result<Argv, Problem> {
+    Argv::new(limited(words, field)?).map_err(|error| at(error, field))
+}
+
+/// Parses the environment variables of a request.
+pub(in crate::serve::routes) fn variables(
+    env: BTreeMap<String, String>,
+) -> Result<Vec<EnvVar>, Problem> {
+    let parse = |(name, value): (String, String)| {
+        let invalid = |error| at(error, format!("/env/{}", pointer(&name)));
+        EnvVar::new(&name, Some(&value)).map_err(invalid)
+    };
+    limited(env, "/env")?.into_iter().map(parse).collect()
+}
+
+fn size(bytes: Option<u64>, range: (u64, u64), field: &str) -> Result<Option<ByteSize>, Problem> {
+    Ok(within(bytes, range, field)?.and_then(ByteSize::new))
+}
+
+/// Refuses a number outside of a range, which includes both of its ends.
+fn within<T: PartialOrd + std::fmt::Display>(
+    number: Option<T>,
+    (min, max): (T, T),
+    field: &str,
+) -> Result<Option<T>, Problem> {
+    if number.as_ref().is_some_and(|number| *number < min || *number > max) {
+        let detail = format!("the number must be from {min} to {max}");
+        return Err(Problem::invalid(detail).field(field));
+    }
+    Ok(number)
 }
 
 fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
