@@ -2,6 +2,7 @@
 
 mod browser;
 mod full_disk;
+mod kills;
 mod probes;
 
 use std::io::{Read as _, Write as _};
