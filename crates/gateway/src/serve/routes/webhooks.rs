@@ -248,8 +248,9 @@ async fn put(call: Call) -> Result<Response, Problem> {
             }
             None => {}
         }
-        let (row, secret) = new_row(&app, key, maker, request, old.as_ref())?;
+        // The webhook starts after the event of its own creation.
         change.record(&app)?;
+        let (row, secret) = new_row(&app, key, maker, request, old.as_ref())?;
         if !app.store.put_webhook(&row)? {
             let detail = "another request changed the webhook; read it again";
             return Err(Problem::new(ProblemKind::STALE, detail));
