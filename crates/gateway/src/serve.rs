@@ -16,6 +16,7 @@ mod audit;
 mod body;
 mod box_list;
 mod call;
+mod devices;
 mod drivers;
 mod fair;
 mod feed;
@@ -115,6 +116,8 @@ pub struct ServeLimits {
     pub writes: Rate,
     /// The failed logins of one source.
     pub failed_logins: Rate,
+    /// The time between two requests of a device for its token.
+    pub device_poll: Duration,
     /// The time that a request to the identity provider has.
     pub provider: Duration,
     /// The number of boxes that start at once.
@@ -140,6 +143,7 @@ impl Default for ServeLimits {
             reads: Rate::per_second(50, 200),
             writes: Rate::per_second(10, 40),
             failed_logins: Rate::per_minute(5),
+            device_poll: Duration::from_secs(5),
             provider: Duration::from_secs(10),
             starts: 4,
             certificate_check: Duration::from_secs(10),

@@ -1,4 +1,5 @@
-//! Executes the guides on the network, secrets, plans, runs, schedules, code mode, MCP, the server and agents. Each block of commands is
+//! Executes the guides on the network, secrets, plans, runs, schedules, code mode, MCP, the server,
+//! teams and agents. Each block of commands is
 //! run unchanged, and the text block after it must match the output, line by line.
 //!
 //! `…` matches any text within a line. A TOML block whose first line names the operator's file is
@@ -7,12 +8,15 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
 
 use belljar_testkit::{Authority, Lab, Model, Upstream};
 use serde_json::json;
 
 use crate::mcp::installed;
 use crate::plan_write::{PLAN, chat_model};
+use crate::serve::CHROMIUM;
 use crate::{bin_dir, lab};
 
 /// The address of the server in the texts of the guides.
@@ -170,6 +174,37 @@ fn serve_guide_commands_produce_the_documented_output() {
     let guide = guide.replace("PORT-A", &first.port().to_string());
     let guide = guide.replace("PORT-B", &second.port().to_string());
     assert!(execute(&lab, &guide) >= 5);
+}
+
+/// Uses `oidc-provider` of npm as the identity provider, and Chromium for the login of a member.
+#[test]
+fn team_guide_takes_a_new_user_to_a_team_with_tls_and_an_identity_provider() {
+    let lab = lab();
+    let port = free_address().port().to_string();
+    let redirect = format!("https://belljar.example.com:{port}/auth/oidc/callback");
+    let secret = "s3cret-of-the-client";
+    let client = json!({ "redirect": redirect, "algorithm": "RS256", "secret": secret });
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let node = installed("mcp").join("npm/node_modules/node/bin/node");
+    let provider = lab.program(&node).arg(tests.join("../gateway/tests/it/provider.mjs"));
+    let provider = provider.arg(installed("oidc")).arg(client.to_string()).open_input().start();
+    let provider = provider.within(Duration::from_secs(300));
+    provider.wait_for_output("ready");
+    let output = provider.output();
+    let issuer = output.lines().next().unwrap();
+    let _stop = StopServer(lab.workspace().join("serve.pid"));
+    let guide = include_str!("../../../../docs/guide/team.md");
+    assert!(guide.contains(&redirect.replace(&port, "8443")), "the guide has the redirect address");
+    let guide = guide.replace("8443", &port).replace("https://id.example.com", issuer);
+    let (before, after) = guide.split_once("After Ada has logged in").unwrap();
+    assert!(execute(&lab, before) >= 5);
+    let script = tests.join("tests/e2e/serve/team_login.mjs");
+    let url = format!("https://belljar.example.com:{port}/login");
+    let browser = lab.program(node).arg(script).arg(installed("browser")).args([CHROMIUM, &url]);
+    let shown = browser.start().within(Duration::from_secs(120)).wait().expect(0);
+    let name = format!("person:{issuer}#ada");
+    assert_eq!(shown, format!("You are logged in as {name}, member of the tenant platform."));
+    assert!(execute(&lab, after) >= 8);
 }
 
 #[test]

@@ -77,17 +77,19 @@ mod state_0_1;
 #[cfg(test)]
 mod terminal;
 
-/// Creates a temporary home, project and state directory for one test.
-/// Creates a directory for `PATH` that contains the binary under test under the name `belljar`.
+/// Returns a directory for `PATH` that contains the binary under test under the name `belljar`.
 #[cfg(test)]
 fn bin_dir(lab: &belljar_testkit::Lab) -> std::path::PathBuf {
     let bin = lab.dir().join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     let binary = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
-    std::os::unix::fs::symlink(binary, bin.join("belljar")).unwrap();
+    if !bin.join("belljar").exists() {
+        std::os::unix::fs::symlink(binary, bin.join("belljar")).unwrap();
+    }
     bin
 }
 
+/// Creates a temporary home, project and state directory for one test.
 #[cfg(test)]
 fn lab() -> belljar_testkit::Lab {
     belljar_testkit::Lab::new(belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar")))

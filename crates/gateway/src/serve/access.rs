@@ -170,7 +170,7 @@ pub(crate) struct Row {
     pub(crate) act: Act,
     /// The extent for each role, in the order of [`Role::ALL`].
     roles: [Extent; 5],
-    /// Whether tokens of services can have the right, by scope.
+    /// Whether tokens of services and devices can have the right, by scope.
     service: bool,
     /// The extent for tokens of agents, by scope.
     agent: Extent,
@@ -216,22 +216,28 @@ const fn row(act: Act, roles: [Extent; 5], service: bool, agent: Extent) -> Row 
 pub(crate) enum TokenKind {
     Service,
     Agent,
+    /// The token of a device on which a person logged in.
+    Cli,
 }
 
 impl TokenKind {
-    pub(crate) const ALL: [Self; 2] = [Self::Service, Self::Agent];
+    pub(crate) const ALL: [Self; 3] = [Self::Service, Self::Agent, Self::Cli];
+    /// The kinds that a person makes with a request. The others come from a login.
+    pub(crate) const MADE: [Self; 2] = [Self::Service, Self::Agent];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Service => "service",
             Self::Agent => "agent",
+            Self::Cli => "cli",
         }
     }
 
-    /// Returns the kind of principal that a token of this kind stands for.
+    /// Returns the kind of principal that a token of this kind stands for. A device is no person, so that no
+    /// part of the engine takes its request for an answer of a person.
     pub(crate) const fn principal(self) -> PrincipalKind {
         match self {
-            Self::Service => PrincipalKind::Service,
+            Self::Service | Self::Cli => PrincipalKind::Service,
             Self::Agent => PrincipalKind::Agent,
         }
     }
@@ -262,8 +268,8 @@ pub(crate) fn extent(act: Act, role: Role, grant: &Grant) -> Extent {
         Grant::Token(kind, scopes) => {
             let has_scope = scopes.iter().any(|scope| scope.acts().contains(&act));
             let of_kind = match kind {
-                TokenKind::Service if row.service => All,
-                TokenKind::Service => Nothing,
+                TokenKind::Service | TokenKind::Cli if row.service => All,
+                TokenKind::Service | TokenKind::Cli => Nothing,
                 TokenKind::Agent => row.agent,
             };
             if has_scope { of_role.min(of_kind) } else { Nothing }

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::ServeLimits;
 use super::call::blocking;
+use super::devices::DeviceLogins;
 use super::fair::{StartQueue, Turn};
 use super::idempotency::RunningKeys;
 use super::identity::Identity;
@@ -90,6 +91,7 @@ pub(crate) struct App {
     pub(crate) system_ledgers: Arc<LedgerPool>,
     pub(crate) system_verifications: Arc<JobSlot<LedgerReport>>,
     pub(crate) doctor: Doctor,
+    pub(crate) devices: DeviceLogins,
     pub(crate) quotas: Quotas,
     /// The identity provider, if the operator's file has one.
     pub(crate) oidc: Option<Oidc>,
@@ -148,6 +150,7 @@ impl App {
             stop,
             starts: StartQueue::new(limits.starts),
             doctor: Doctor::new(prover),
+            devices: DeviceLogins::new(limits.device_poll),
             quotas: configured.quotas,
             oidc: configured.oidc,
             system_ledgers: Arc::default(),

@@ -15,7 +15,7 @@ use super::app::App;
 use super::head::Entrance;
 use super::problem::{Problem, ProblemKind};
 use super::signing::{Purpose, SigningKey};
-use super::store::{Millis, Store, TenantKey, TokenLimits};
+use super::store::{Millis, Store, TenantKey, TokenLimits, TokenRow};
 use crate::auth::api_token::{self, ApiToken, TokenId};
 
 /// The name of the cookie of a session. Browsers accept the prefix only from the host itself.
@@ -29,6 +29,14 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const IDLE: Millis = 8 * 60 * 60 * 1000;
 /// The time after which an unused session on the loopback interface ends.
 const LOOPBACK_IDLE: Millis = 30 * 24 * 60 * 60 * 1000;
+
+const HOUR: Millis = 60 * 60 * 1000;
+/// The time after which the unused token of a device expires.
+pub(crate) const CLI_IDLE: Millis = 12 * HOUR;
+/// The time after which the token of a device expires in any case.
+const CLI_TIME: Millis = 30 * 24 * HOUR;
+/// The time between two renewals of a token.
+const CLI_RENEWAL: Millis = HOUR;
 
 /// The sender of a request.
 #[derive(Debug, Clone)]
@@ -209,16 +217,34 @@ fn of_token(store: &Store, text: &str, now: Millis) -> Result<Option<Identity>, 
     let Ok(principal) = Principal::new(row.kind.principal(), &row.name) else { return Ok(None) };
     let maker = TenantKey(row.key.0.clone(), row.maker.clone());
     let own = match row.kind {
-        TokenKind::Service => store.principals_of(&maker)?,
+        TokenKind::Service | TokenKind::Cli => store.principals_of(&maker)?,
         TokenKind::Agent => Vec::new(),
     };
     let mut start = [0; 8];
     start.iter_mut().zip(&row.hash).for_each(|(to, from)| *to = *from);
     let client = Some(ClientId::of_token(api_token_client(start)));
+    let expires = match row.kind {
+        TokenKind::Cli => renewed(store, &row, now)?,
+        TokenKind::Service | TokenKind::Agent => row.expires,
+    };
     let caller = Caller { principal, tenant: row.key.0, session: None, client };
     let grant = Grant::Token(row.kind, row.scopes);
-    let credential = Credential::Token { id: row.key.1, expires: row.expires };
+    let credential = Credential::Token { id: row.key.1, expires };
     Ok(Some(Identity { caller, role, grant, credential, limits: row.limits, own }))
+}
+
+/// Renews the token of a device that is used, and returns the time at which it expires.
+fn renewed(store: &Store, row: &TokenRow, now: Millis) -> Result<Millis, Problem> {
+    let Some(renewed) = renewal(row.created, row.expires, now) else { return Ok(row.expires) };
+    store.renew(&row.key, renewed)?;
+    Ok(renewed)
+}
+
+/// Returns the new time at which the token of a device expires. `None` if it stays the same, so that the row is not
+/// written for every request.
+fn renewal(created: Millis, expires: Millis, now: Millis) -> Option<Millis> {
+    let renewed = now.saturating_add(CLI_IDLE).min(created.saturating_add(CLI_TIME));
+    (renewed >= expires.saturating_add(CLI_RENEWAL)).then_some(renewed)
 }
 
 /// Returns the digest for the id of a client. It does not reveal a part of the stored hash.
@@ -290,6 +316,15 @@ mod tests {
             assert_eq!(check(&who, peer).unwrap_err().kind, ProblemKind::FORBIDDEN, "{peer}");
         }
         who.check_network(None).unwrap_err();
+    }
+
+    #[test]
+    fn f17_token_of_a_device_is_renewed_while_it_is_used_and_for_30_days_at_most() {
+        assert_eq!(renewal(0, CLI_IDLE, HOUR - 1), None);
+        assert_eq!(renewal(0, CLI_IDLE, HOUR), Some(CLI_IDLE + HOUR));
+        let (last, end) = (CLI_TIME - 11 * HOUR, CLI_TIME);
+        assert_eq!(renewal(0, CLI_TIME - 2 * HOUR, last), Some(end));
+        assert_eq!(renewal(0, end, CLI_TIME - 1), None);
     }
 
     #[test]

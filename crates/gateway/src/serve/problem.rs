@@ -57,6 +57,7 @@ kinds! {
     GONE "gone" GONE "The object is no longer valid"
     STALE "stale" PRECONDITION_FAILED "The object has another version"
     NO_VERSION "version-required" PRECONDITION_REQUIRED "A change needs the version of the object"
+    PENDING "authorization-pending" PRECONDITION_REQUIRED "The login has no answer yet"
     RANGE "range" RANGE_NOT_SATISFIABLE "The file does not have the range"
     LENGTH "length-required" LENGTH_REQUIRED "A body needs a Content-Length"
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"

@@ -140,10 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_routes_are_open_to_everyone_or_only_to_the_local_socket() {
+    fn f06_only_listed_routes_are_open_to_everyone_or_only_to_the_local_socket() {
         let open = [
             "GET /healthz",
             "GET /readyz",
+            "GET /device",
+            "GET /device.js",
+            "POST /auth/device",
+            "POST /auth/device/token",
             "GET /login",
             "GET /login.js",
             "POST /auth/link",

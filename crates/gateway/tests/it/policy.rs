@@ -159,6 +159,26 @@ async fn preview_has_new_hosts_findings_and_results_of_tests() {
 }
 
 #[tokio::test]
+async fn g09_preview_names_the_wildcard_that_a_long_policy_hides() {
+    let server = TestGateway::start().await;
+    let login = team(&server).await;
+    let hosts = |hidden: &str| {
+        let named: Vec<String> = (0..50).map(|number| format!("'h{number}.example'")).collect();
+        format!("[template.default]\nallow = [{}{hidden}]\n", named.join(", "))
+    };
+    body(&save(&server, &login, 0, &hosts("")).await, 200);
+    let new_hosts = async |policy: String| {
+        let asked = json!({ "policy": policy, "days": 1 });
+        let preview = body(&login.post(&server, "/v1/policy/preview", &asked).await, 200);
+        preview["new_hosts"].clone()
+    };
+    let found = new_hosts(hosts(", '*.b.example'")).await;
+    let expect = json!([{ "template": "default", "host": "*.b.example", "is_asked": false }]);
+    assert_eq!(found, expect);
+    assert_eq!(new_hosts(hosts("")).await, json!([]), "control: the policy stays the same");
+}
+
+#[tokio::test]
 async fn explanation_names_the_rule_or_the_nearest_one() {
     let server = TestGateway::start().await;
     let login = team(&server).await;

@@ -1,7 +1,8 @@
 // An identity provider for tests: `oidc-provider`, without a page for people. A request with the header
 // `X-Account` is logged in as this account. The account `ada` is in the group `devs`.
 //
-// The first line of the output is the issuer. Each line of the input makes a new provider with new keys.
+// The first line of the output is the issuer. Each line of the input makes a new provider with new keys, and so
+// does the last argument.
 
 import { generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -9,7 +10,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
-const [, , directory] = process.argv;
+const [, , directory, first] = process.argv;
 const library = join(directory, 'node_modules/oidc-provider/lib/index.js');
 const { default: Provider } = await import(pathToFileURL(library));
 
@@ -81,8 +82,10 @@ const server = createServer((request, response) => handle(request, response));
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 console.log(issuer);
-for await (const line of createInterface({ input: process.stdin })) {
+const replace = (line) => {
   handle = make(JSON.parse(line));
   console.log('ready');
-}
+};
+if (first) replace(first);
+for await (const line of createInterface({ input: process.stdin })) replace(line);
 process.exit();

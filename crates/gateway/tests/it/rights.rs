@@ -114,6 +114,27 @@ impl Sender {
         Self { name, host: server.host(), credential, role, token: Some((kind, scopes)) }
     }
 
+    /// The token of a device that a person logged in.
+    async fn device(
+        server: &TestGateway,
+        (login, role): (&Login, &'static str),
+        scopes: &[&str],
+    ) -> Self {
+        let name = format!("device-{role}");
+        let new = json!({ "name": name, "scopes": scopes });
+        let started = server.post_to(&server.host(), "/auth/device", &new, &[]).await;
+        let started: Value = serde_json::from_str(&started.body).unwrap();
+        let answer = json!({ "user_code": started["user_code"], "answer": "permit" });
+        assert_eq!(login.post(server, "/auth/device/answer", &answer).await.status, 204);
+        let code = json!({ "device_code": started["device_code"] });
+        let created = server.post_to(&server.host(), "/auth/device/token", &code, &[]).await;
+        let created: Value = serde_json::from_str(&created.body).unwrap();
+        let token = created["token"].as_str().unwrap_or_else(|| panic!("{name}: {created}"));
+        let credential = vec![format!("Authorization: Bearer {token}")];
+        let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+        Self { name, host: server.host(), credential, role, token: Some(("cli", scopes)) }
+    }
+
     fn nobody(server: &TestGateway) -> Self {
         let (name, host) = ("nobody".to_owned(), server.host());
         Self { name, host, credential: Vec::new(), role: "none", token: None }
@@ -268,6 +289,8 @@ async fn senders(server: &TestGateway, tenant: &str, owner: &Login) -> Vec<Sende
     let member = server.login_as(tenant, "person:https://id.example#maker", "member").await;
     let scopes = ["boxes:read", "boxes:write", "runs:read", "ledger:read"];
     senders.push(Sender::token(server, (&member, "member"), "service", &scopes).await);
+    senders.push(Sender::device(server, (owner, "owner"), &SCOPES).await);
+    senders.push(Sender::device(server, (&member, "member"), &scopes).await);
     senders
 }
 

@@ -1,6 +1,7 @@
 //! The routes of the own account: who am I, which tenant, tokens and sessions.
 
 mod budgets;
+mod devices;
 mod sessions;
 mod tokens;
 
@@ -33,7 +34,7 @@ pub(super) fn add(routes: Routes) -> Routes {
         )
         .add(Operation::post("/auth/logout", own), logout)
         .add(Operation::post("/auth/tenant", own), switch_tenant);
-    sessions::add(tokens::add(routes))
+    devices::add(sessions::add(tokens::add(routes)))
 }
 
 /// The sender of the request, as the server sees it.

@@ -55,7 +55,7 @@ async fn script(_: Call) -> Result<Response, Problem> {
     Ok(static_file("text/javascript; charset=utf-8", include_str!("login.js")))
 }
 
-fn static_file(kind: &'static str, text: impl Into<Body>) -> Response {
+pub(super) fn static_file(kind: &'static str, text: impl Into<Body>) -> Response {
     let mut response = text.into().into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

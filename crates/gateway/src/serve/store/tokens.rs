@@ -111,6 +111,19 @@ impl Store {
         Ok(principals)
     }
 
+    /// Sets the time at which a valid token expires.
+    pub(crate) fn renew(
+        &self,
+        key: &TenantKey<TokenId>,
+        expires: Millis,
+    ) -> Result<(), StoreError> {
+        self.locked().execute(
+            "UPDATE token SET expires = ?3 WHERE tenant = ?1 AND id = ?2 AND revoked IS NULL",
+            params![key.0.as_str(), key.1.as_str(), stored(expires)],
+        )?;
+        Ok(())
+    }
+
     /// Revokes a token. Returns `false` if the tenant has no such token, or if it is revoked already.
     pub(crate) fn revoke(&self, key: &TenantKey<TokenId>, now: Millis) -> Result<bool, StoreError> {
         let revoked = self.locked().execute(

@@ -1,6 +1,7 @@
 //! Tokens of the API: list, create and revoke them.
 
 use axum::response::Response;
+use belljar_model::caller::Principal;
 use belljar_model::net::MicroUsd;
 use http::StatusCode;
 use http::header::IF_MATCH;
@@ -10,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::{decimal, may_manage, time};
 use crate::auth::api_token::{ApiToken, TokenId};
 use crate::serve::access::{Act, Extent, Scope, TokenKind, extent};
+use crate::serve::app::App;
+use crate::serve::audit::Change;
 use crate::serve::call::{Call, blocking, check_version, empty_response, json_response};
-use crate::serve::identity::Identity;
+use crate::serve::identity::{CLI_IDLE, Identity};
 use crate::serve::json;
 use crate::serve::page::{List, PageParameters};
 use crate::serve::problem::{Problem, ProblemKind};
 use crate::serve::routes::{Access, Operation, Routes};
-use crate::serve::store::{Millis, Store, TokenLimits, TokenRow};
+use crate::serve::store::{Millis, Store, TenantKey, TokenLimits, TokenRow};
 
 const DAY: Millis = 24 * 60 * 60 * 1000;
 /// The default and the maximum lifetime of tokens of services, in days.
@@ -65,7 +68,7 @@ pub(super) fn add(routes: Routes) -> Routes {
 
 /// A token without its secret part.
 #[derive(Serialize, JsonSchema)]
-struct TokenView {
+pub(super) struct TokenView {
     id: String,
     name: String,
     kind: &'static str,
@@ -87,7 +90,7 @@ struct TokenView {
 }
 
 impl TokenView {
-    fn of(row: &TokenRow) -> Self {
+    pub(super) fn of(row: &TokenRow) -> Self {
         let TokenLimits { networks, money_per_day, boxes } = &row.limits;
         Self {
             id: row.key.1.as_str().to_owned(),
@@ -143,7 +146,7 @@ struct NewToken {
 }
 
 fn schema_of_kind(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": TokenKind::ALL.map(TokenKind::name) })
+    json_schema!({ "type": "string", "enum": TokenKind::MADE.map(TokenKind::name) })
 }
 
 fn schema_of_scopes(_: &mut SchemaGenerator) -> Schema {
@@ -164,10 +167,10 @@ fn schema_of_networks(_: &mut SchemaGenerator) -> Schema {
 
 /// A new token with its secret, which is shown only once.
 #[derive(Serialize, JsonSchema)]
-struct CreatedToken<'a> {
-    token: &'a str,
+pub(super) struct CreatedToken<'a> {
+    pub(super) token: &'a str,
     #[serde(flatten)]
-    view: TokenView,
+    pub(super) view: TokenView,
 }
 
 async fn create_token(call: Call) -> Result<Response, Problem> {
@@ -179,28 +182,80 @@ async fn create_token(call: Call) -> Result<Response, Problem> {
     let (app, mut change) = (call.app.clone(), call.change("token.created", &row.name)?);
     change.details = details(&row);
     let (token, row) = blocking(&call.app, move || {
-        let all = app.store.tokens(&row.key.0)?;
-        let now = app.now();
-        let is_valid = |it: &TokenRow| it.revoked.is_none() && it.expires > now;
-        if all.iter().filter(|it| is_valid(it)).count() >= MAX_TOKENS {
-            let detail = format!("the tenant has {MAX_TOKENS} valid tokens; revoke one first");
-            return Err(Problem::new(ProblemKind::WRONG_STATE, detail));
-        }
-        // Objects belong to the person whose token made them, so a name never changes its owner.
-        let is_taken = |it: &&TokenRow| {
-            (&it.name, it.kind) == (&row.name, row.kind) && (is_valid(it) || it.maker != row.maker)
-        };
-        if all.iter().any(|it| is_taken(&it)) {
-            let detail =
-                "a valid token, or a token of another person, has this name; choose another";
-            return Err(Problem::new(ProblemKind::EXISTS, detail).field("/name"));
-        }
+        check_place(&app, &row)?;
         change.record(&app)?;
         store_token(&app.store, row)
     })
     .await?;
     let view = TokenView::of(&row);
     json_response(StatusCode::CREATED, &CreatedToken { token: token.expose(), view })
+}
+
+/// Refuses a token above the limit of the tenant, and one with the name of another. Returns the valid tokens of
+/// the same device, which a new login replaces.
+fn check_place(app: &App, row: &TokenRow) -> Result<Vec<TokenRow>, Problem> {
+    let (mut all, now) = (app.store.tokens(&row.key.0)?, app.now());
+    let is_valid = |it: &TokenRow| it.revoked.is_none() && it.expires > now;
+    if all.iter().filter(|it| is_valid(it)).count() >= MAX_TOKENS {
+        let detail = format!("the tenant has {MAX_TOKENS} valid tokens; revoke one first");
+        return Err(Problem::new(ProblemKind::WRONG_STATE, detail));
+    }
+    let is_same =
+        |it: &TokenRow| (&it.name, it.kind.principal()) == (&row.name, row.kind.principal());
+    let is_replaced = |it: &TokenRow| (it.kind, row.kind) == (TokenKind::Cli, TokenKind::Cli);
+    all.retain(is_same);
+    // Objects belong to the person whose token made them, so a name never changes its owner.
+    let is_taken = |it: &TokenRow| it.maker != row.maker || is_valid(it) && !is_replaced(it);
+    if all.iter().any(is_taken) {
+        let detail = "a valid token, or a token of another person, has this name; choose another";
+        return Err(Problem::new(ProblemKind::EXISTS, detail).field("/name"));
+    }
+    all.retain(is_valid);
+    Ok(all)
+}
+
+/// The token of a device on which a person permitted a login.
+pub(super) struct DeviceToken {
+    pub(super) person: TenantKey<Principal>,
+    pub(super) name: String,
+    pub(super) scopes: Vec<Scope>,
+}
+
+/// Makes the token of a device. Earlier tokens of the device are revoked. Blocks.
+pub(super) fn put_device_token(
+    app: &App,
+    new: DeviceToken,
+    from: &str,
+) -> Result<(ApiToken, TokenRow), Problem> {
+    let DeviceToken { person: TenantKey(tenant, maker), name, scopes } = new;
+    let created = app.now();
+    let row = TokenRow {
+        key: TenantKey(tenant, no_id()?),
+        maker,
+        name,
+        kind: TokenKind::Cli,
+        scopes,
+        hash: Vec::new(),
+        limits: TokenLimits::default(),
+        created,
+        expires: created.saturating_add(CLI_IDLE),
+        revoked: None,
+    };
+    let replaced = check_place(app, &row)?;
+    let mut change = Change::new("token.created", &row.name, &row.maker, &row.key.0, from);
+    change.details = details(&row);
+    change.record(app)?;
+    for old in replaced {
+        let id = old.key.1.as_str();
+        Change::new("token.revoked", id, &row.maker, &row.key.0, from).record(app)?;
+        app.store.revoke(&old.key, created)?;
+    }
+    store_token(&app.store, row)
+}
+
+/// Returns a public part for a token that has none yet; see [`store_token`].
+fn no_id() -> Result<TokenId, Problem> {
+    TokenId::parse("00000000").ok_or_else(|| Problem::internal("the token has no id"))
 }
 
 /// Returns the scopes and the limits of a token for the ledger.
@@ -229,14 +284,20 @@ fn store_token(store: &Store, mut row: TokenRow) -> Result<(ApiToken, TokenRow),
     Err(Problem::internal("no free id for the token was found"))
 }
 
+/// Checks the name of a new token.
+pub(super) fn check_name(name: &str) -> Result<(), Problem> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    let detail = "`name` must have 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`";
+    Err(Problem::invalid(detail).field("/name"))
+}
+
 /// Checks the description of a new token.
 fn new_token(new: &NewToken, who: &Identity, now: Millis) -> Result<TokenRow, Problem> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if !(1..=64).contains(&new.name.len()) || !new.name.bytes().all(is_plain) {
-        let detail = "`name` must have 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`";
-        return Err(Problem::invalid(detail).field("/name"));
-    }
-    let kind = TokenKind::ALL.into_iter().find(|kind| kind.name() == new.kind);
+    check_name(&new.name)?;
+    let kind = TokenKind::MADE.into_iter().find(|kind| kind.name() == new.kind);
     let kind =
         kind.ok_or_else(|| Problem::invalid("`kind` must be `service` or `agent`").field("/kind"))?;
     let scopes = scopes(new, who)?;
@@ -246,10 +307,8 @@ fn new_token(new: &NewToken, who: &Identity, now: Millis) -> Result<TokenRow, Pr
         let detail = format!("`days` must be a number from 1 to {max}");
         return Err(Problem::invalid(detail).field("/days"));
     }
-    // The public part is chosen with the secret; see `store_token`.
-    let id = TokenId::parse("00000000").ok_or_else(|| Problem::internal("the token has no id"))?;
     Ok(TokenRow {
-        key: who.key(id),
+        key: who.key(no_id()?),
         maker: who.caller.principal.clone(),
         name: new.name.clone(),
         kind,
@@ -267,13 +326,8 @@ fn scopes(new: &NewToken, who: &Identity) -> Result<Vec<Scope>, Problem> {
     let mut scopes = Vec::new();
     for (index, text) in new.scopes.iter().enumerate() {
         let pointer = format!("/scopes/{index}");
-        let scope: Scope = text.parse().map_err(|_| {
-            let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.name()).collect();
-            let detail = format!("unknown scope; the scopes are {}", known.join(", "));
-            Problem::invalid(detail).field(pointer.clone())
-        })?;
-        let has_right = |act: &Act| extent(*act, who.role, &who.grant) > Extent::Nothing;
-        if !scope.acts().first().is_some_and(has_right) {
+        let scope = known_scope(text, &pointer)?;
+        if !has_scope(who, scope) {
             let detail = format!("your role does not have the rights of the scope {scope}");
             return Err(Problem::new(ProblemKind::FORBIDDEN, detail).field(pointer));
         }
@@ -285,6 +339,21 @@ fn scopes(new: &NewToken, who: &Identity) -> Result<Vec<Scope>, Problem> {
     scopes.sort_unstable();
     scopes.dedup();
     Ok(scopes)
+}
+
+/// Reads the name of a scope, which is at `pointer` of the body.
+pub(super) fn known_scope(text: &str, pointer: &str) -> Result<Scope, Problem> {
+    text.parse().map_err(|_| {
+        let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.name()).collect();
+        let detail = format!("unknown scope; the scopes are {}", known.join(", "));
+        Problem::invalid(detail).field(pointer)
+    })
+}
+
+/// Returns whether a person can give this scope to a token.
+pub(super) fn has_scope(who: &Identity, scope: Scope) -> bool {
+    let has_right = |act: &Act| extent(*act, who.role, &who.grant) > Extent::Nothing;
+    scope.acts().first().is_some_and(has_right)
 }
 
 /// Reads the limits of a new token.
