@@ -24,7 +24,7 @@ const ROUNDS: usize = 5;
 const LIST: &str = "/v1/boxes";
 /// The boxes in the list that is requested under load: one page.
 const LISTED: usize = 20;
-const RUN: &str = r#"{"program":["/bin/true"],"network":{"mode":"none"}}"#;
+const RUN: &str = r#"{"command":["/bin/true"],"network":{"mode":"none"}}"#;
 const RUNS: usize = 40;
 const LISTENERS: usize = 1000;
 const TERMINALS: usize = 200;
