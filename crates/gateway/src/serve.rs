@@ -27,6 +27,7 @@ mod idempotency;
 mod identity;
 mod jobs;
 mod json;
+mod known;
 mod ledgers;
 mod makers;
 mod metrics;

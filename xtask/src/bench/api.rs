@@ -280,11 +280,7 @@ pub(super) fn run(lab: &Lab, _: Option<Duration>) -> Result<Report> {
 }
 
 /// Measures the memory that open streams need in the server, in KiB for each stream.
-fn stream_memory(
-    server: &Server,
-    count: usize,
-    open: impl Fn() -> Result<Background>,
-) -> Result<f64> {
+fn stream_memory<T>(server: &Server, count: usize, open: impl Fn() -> Result<T>) -> Result<f64> {
     drop(open()?); // allocations that stay are no memory of the streams
     std::thread::sleep(Duration::from_secs(2));
     let before = server.memory()?;
@@ -337,7 +333,8 @@ pub(super) fn events(lab: &Lab, _: Option<Duration>) -> Result<Report> {
 pub(super) fn terminals(lab: &Lab, _: Option<Duration>) -> Result<Report> {
     /// The limit of WebSockets for one principal.
     const EACH: usize = 16;
-    const BOX: &str = r#"{"name":"screen","program":["/bin/sleep","1000"]}"#;
+    /// The limit of viewers of one box.
+    const VIEWERS: usize = 32;
     let tool = Tool::build()?;
     let mut used = Vec::new();
     for _ in 0..3 {
@@ -345,13 +342,32 @@ pub(super) fn terminals(lab: &Lab, _: Option<Duration>) -> Result<Report> {
         let scopes = ["boxes:read", "boxes:write"];
         let tokens = tool.tokens(&server, TERMINALS.div_ceil(EACH), &scopes)?;
         let token = tokens.first().context("no token was made")?;
-        tool.time(&server, token, "1", &["POST", LIST, BOX])?;
-        let count = TERMINALS.to_string();
-        let start = ["screens", &server.address, "screen", &count];
-        let args: Vec<&str> = start.into_iter().chain(tokens.iter().map(String::as_str)).collect();
-        used.push(stream_memory(&server, TERMINALS, || Ok(tool.start(&args)?.0))?);
-        let stop = ["POST", "/v1/boxes/screen/stop", r#"{"now":true}"#];
-        tool.time(&server, token, "1", &stop)?;
+        let groups = tokens.chunks(VIEWERS / EACH).enumerate();
+        let groups: Vec<(String, &[String])> =
+            groups.map(|(number, tokens)| (format!("screen-{number}"), tokens)).collect();
+        for (name, _) in &groups {
+            let new = format!(r#"{{"name":"{name}","program":["/bin/sleep","1000"]}}"#);
+            tool.time(&server, token, "1", &["POST", LIST, &new])?;
+        }
+        let open = || {
+            let mut left = TERMINALS;
+            let mut viewers = Vec::new();
+            for (name, tokens) in &groups {
+                let count = left.min(VIEWERS);
+                left -= count;
+                let count = count.to_string();
+                let start = ["screens", &server.address, name, &count];
+                let tokens = tokens.iter().map(String::as_str);
+                let args: Vec<&str> = start.into_iter().chain(tokens).collect();
+                viewers.push(tool.start(&args)?.0);
+            }
+            Ok(viewers)
+        };
+        used.push(stream_memory(&server, TERMINALS, open)?);
+        for (name, _) in &groups {
+            let stop = ["POST", &format!("/v1/boxes/{name}/stop"), r#"{"now":true}"#];
+            tool.time(&server, token, "1", &stop)?;
+        }
     }
     let description = format!("memory of the server for each of {TERMINALS} attached terminals");
     Ok(memory_report("api-terminals", description, used, 64.0))

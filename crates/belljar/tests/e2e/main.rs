@@ -29,6 +29,8 @@ mod compat;
 #[cfg(test)]
 mod concurrent_reviews;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod gates;

@@ -16,7 +16,7 @@ use crate::lab;
 pub(crate) const CHROMIUM: &str = "/usr/bin/chromium";
 
 /// Starts a server on a free port and returns it with its address and its URL.
-fn start(lab: &Lab) -> (Live, String, String) {
+pub(crate) fn start(lab: &Lab) -> (Live, String, String) {
     started(lab.belljar(["serve", "--listen", "127.0.0.1:0"]).start())
 }
 

@@ -28,7 +28,9 @@ use super::access::{Act, Extent, extent};
 use super::app::App;
 use super::audit;
 use super::body::ResponseBody;
-use super::call::{MatchedRoute, RequestContext, Running, authenticated, blocking, client_number};
+use super::call::{
+    ApiRouter, MatchedRoute, RequestContext, Running, authenticated, blocking, client_number,
+};
 use super::head::{self, Accepts, Entrance};
 use super::headers;
 use super::identity::Identity;
@@ -326,6 +328,7 @@ impl<S: Service> Server<S> {
             return with_route(response, gate::PATH);
         }
         parts.extensions.insert(context);
+        parts.extensions.insert(ApiRouter(self.router.clone()));
         match self.router.clone().call(Request::from_parts(parts, body)).await {
             Ok(response) => response,
             Err(never) => match never {},

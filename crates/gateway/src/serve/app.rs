@@ -23,6 +23,7 @@ use super::fair::{StartQueue, Turn};
 use super::idempotency::RunningKeys;
 use super::identity::Identity;
 use super::jobs::JobSlot;
+use super::known::KnownSenders;
 use super::ledgers::LedgerPool;
 use super::metrics::Metrics;
 use super::oidc::Oidc;
@@ -81,6 +82,7 @@ pub(crate) struct App {
     /// Requests that continue if their clients disconnect. The server waits for them when it stops.
     pub(crate) tasks: TaskTracker,
     pub(crate) running_keys: Arc<RunningKeys>,
+    pub(crate) known: KnownSenders,
     pub(crate) tenants: Tenants,
     pub(crate) streams: OpenStreams,
     /// Cancelled when the server stops.
@@ -145,6 +147,7 @@ impl App {
             blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
             tasks: TaskTracker::new(),
             running_keys: Arc::default(),
+            known: KnownSenders::default(),
             tenants: Tenants::default(),
             streams: OpenStreams::default(),
             stop,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, RawPathParams, Request};
 use axum::response::{IntoResponse as _, Response};
@@ -18,14 +19,16 @@ use http::{HeaderValue, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tower_service::Service as _;
 
-use super::access::{Act, Extent, extent};
+use super::access::{Act, Extent, Grant, extent};
 use super::app::App;
 use super::audit::{self, Change};
 use super::body::{self, Upload};
 use super::head::{self, Accepts, Entrance};
 use super::identity::{self, Authenticated, Identity};
 use super::json;
+use super::known::CredentialHash;
 use super::page::{self, List, PageParameters, PageQuery};
 use super::problem::{Problem, ProblemKind};
 use super::rate::RateCell;
@@ -67,11 +70,21 @@ pub(crate) struct Running {
     request: Arc<RunningRequest>,
 }
 
+/// The sender of a page, for the requests to the API that the page makes. No client can send this extension.
+#[derive(Debug, Clone)]
+struct PageSender(Identity);
+
+/// The routes of the server, for pages that use the API.
+#[derive(Clone)]
+pub(crate) struct ApiRouter(pub(crate) Router);
+
 /// One request of the API.
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     context: RequestContext,
     identity: Option<Identity>,
+    /// The pattern of the path.
+    route: &'static str,
     access: Access,
     parts: Parts,
     params: Vec<(String, String)>,
@@ -133,9 +146,19 @@ impl Call {
         let params = params(operation, &mut parts).await?;
         let (parts, identity) = match operation.access {
             Access::Anyone => (parts, None),
-            Access::LocalSocket | Access::Authenticated | Access::For(_) => {
-                let (parts, identity) = authenticated(&app, parts, &context).await?;
-                check_access(&app, operation, &parts, &context, &identity).await?;
+            Access::LocalSocket | Access::Authenticated | Access::Page | Access::For(_) => {
+                let (parts, identity) = match parts.extensions.remove::<PageSender>() {
+                    // The sender of a page was authenticated and counted with the page.
+                    Some(PageSender(identity)) => {
+                        check_rights(operation.access, context.entrance, &identity)?;
+                        (parts, identity)
+                    }
+                    None => {
+                        let (parts, identity) = authenticated(&app, parts, &context).await?;
+                        check_access(&app, operation, &parts, &context, &identity).await?;
+                        (parts, identity)
+                    }
+                };
                 (parts, Some(identity))
             }
         };
@@ -153,8 +176,9 @@ impl Call {
                 (body::read(body, context.length, operation.max_body).await?, None)
             }
         };
-        let (access, upload) = (operation.access, Mutex::new(upload));
-        Ok((Self { app, context, identity, access, parts, params, body, upload }, running))
+        let (route, access) = (operation.path, operation.access);
+        let upload = Mutex::new(upload);
+        Ok((Self { app, context, identity, route, access, parts, params, body, upload }, running))
     }
 
     /// Returns the body of a route that receives it as a stream. It can be taken once.
@@ -170,6 +194,29 @@ impl Call {
         let parts: Option<Vec<Vec<u8>>> = parts.map(head::decoded).collect();
         let malformed = || Problem::new(ProblemKind::BAD_REQUEST, "the path is malformed");
         Ok(parts.ok_or_else(malformed)?.join(&b'/'))
+    }
+
+    /// Returns the pattern of the path.
+    pub(crate) const fn route(&self) -> &'static str {
+        self.route
+    }
+
+    /// Returns the variable parts of the path with their names.
+    pub(crate) fn params(&self) -> &[(String, String)] {
+        &self.params
+    }
+
+    /// Sends a GET request to the API of this server, with the rights of the sender.
+    pub(crate) async fn get(&self, path: &str) -> Result<Response, Problem> {
+        let malformed = || Problem::internal("a page has a malformed path");
+        let mut request = Request::get(path).body(Body::empty()).map_err(|_| malformed())?;
+        let router = self.parts.extensions.get::<ApiRouter>().cloned().ok_or_else(malformed)?;
+        let context =
+            RequestContext { length: 0, rate: RateCell::default(), ..self.context.clone() };
+        request.extensions_mut().insert(context);
+        request.extensions_mut().insert(PageSender(self.who()?.clone()));
+        let Ok(response) = router.0.clone().call(request).await;
+        Ok(response)
     }
 
     /// Returns the sender. Routes for everyone have none.
@@ -207,7 +254,9 @@ impl Call {
         let who = self.who()?;
         Ok(match self.access {
             Access::For(act) => extent(act, who.role, &who.grant),
-            Access::Anyone | Access::Authenticated | Access::LocalSocket => Extent::Own,
+            Access::Anyone | Access::Authenticated | Access::Page | Access::LocalSocket => {
+                Extent::Own
+            }
         })
     }
 
@@ -365,13 +414,26 @@ pub(super) async fn authenticated(
     context: &RequestContext,
 ) -> Result<(Parts, Identity), Problem> {
     let (shared, entrance) = (Arc::clone(app), context.entrance);
+    let hash = CredentialHash::of(&parts.headers).filter(|_| entrance != Entrance::LocalSocket);
+    // The number is read first, so that a change during the authentication is noticed.
+    let changes = hash.and_then(|hash| Some((hash, app.store.changes()?)));
+    if let Some((hash, changes)) = changes
+        && let Some(known) = app.known.find(hash, changes, app.now())
+    {
+        return Ok((parts, Identity::clone(&known)));
+    }
     let (parts, found) = blocking(app, move || {
         let found = identity::authenticate(&shared, &parts, entrance)?;
         Ok((parts, found))
     })
     .await?;
     match found {
-        Authenticated::Yes(identity) => Ok((parts, *identity)),
+        Authenticated::Yes(identity) => {
+            if let Some((hash, changes)) = changes {
+                app.known.add(hash, changes, Arc::new(Identity::clone(&identity)));
+            }
+            Ok((parts, *identity))
+        }
         Authenticated::No => Err(unauthenticated()),
         Authenticated::Invalid => Err(failed_login(app, context, || {
             let detail = "the credential is unknown, has expired or was revoked";
@@ -407,6 +469,8 @@ async fn check_access(
 fn check_rights(access: Access, entrance: Entrance, identity: &Identity) -> Result<(), Problem> {
     let detail = match access {
         Access::Anyone | Access::Authenticated => return Ok(()),
+        Access::Page if identity.grant == Grant::Person => return Ok(()),
+        Access::Page => "pages are for people; a program uses the API",
         Access::LocalSocket if entrance == Entrance::LocalSocket => return Ok(()),
         Access::LocalSocket => "this route is available on the local socket only",
         Access::For(act) if extent(act, identity.role, &identity.grant) > Extent::Nothing => {

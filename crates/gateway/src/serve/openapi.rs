@@ -149,7 +149,7 @@ fn security(access: Access) -> Value {
     match access {
         Access::Anyone => json!([]),
         Access::For(act) if !access::is_for_tokens(act) => json!([session]),
-        Access::For(_) | Access::Authenticated | Access::LocalSocket => {
+        Access::For(_) | Access::Authenticated | Access::Page | Access::LocalSocket => {
             json!([{ "token": [] }, session])
         }
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub(crate) struct ProblemKind {
     pub(crate) name: &'static str,
     pub(crate) status: StatusCode,
-    title: &'static str,
+    pub(crate) title: &'static str,
 }
 
 macro_rules! kinds {

@@ -3,6 +3,7 @@
 mod account;
 mod approvals;
 pub(super) mod boxes;
+mod console;
 mod description;
 pub(super) mod doctor;
 mod events;
@@ -67,6 +68,7 @@ fn all() -> Routes {
         secrets::add,
         webhooks::add,
         description::add,
+        console::add,
     ]
     .into_iter()
     .fold(Routes::default(), |routes, add| add(routes))
@@ -105,13 +107,19 @@ impl Routes {
         let operation = Arc::new(operation);
         self.operations.push(Arc::clone(&operation));
         let handle = move |State(app): State<Arc<App>>, request: Request| async move {
+            let from = console::Origin::of(&request);
             let (answered, running) = match Call::new(app, &operation, request).await {
                 Ok((call, running)) => {
                     (idempotency::once(call, &operation, handler).await, running)
                 }
                 Err(problem) => (Err(problem), None),
             };
-            let mut response = answered.into_response();
+            let mut response = match answered {
+                Err(problem) if operation.access == Access::Page => {
+                    console::refused(problem, &from)
+                }
+                answered => answered.into_response(),
+            };
             if let Some(running) = running {
                 response.extensions_mut().insert(running);
             }

@@ -81,6 +81,11 @@ impl Store {
         Ok(Installation { name, key })
     }
 
+    /// Returns the number of rows that this process has changed. `None` if the database is in use.
+    pub(crate) fn changes(&self) -> Option<u64> {
+        self.connection.try_lock().ok().map(|connection| connection.total_changes())
+    }
+
     fn locked(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }

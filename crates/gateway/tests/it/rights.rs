@@ -168,6 +168,13 @@ impl Sender {
         TestResponse::whole(stream).await
     }
 
+    async fn get(&self, server: &TestGateway, target: &str) -> TestResponse {
+        let (start, host) = (format!("GET {target} HTTP/1.1"), format!("Host: {}", self.host));
+        let lines = [start.as_str(), &host].into_iter();
+        let credential = self.credential.iter().map(String::as_str);
+        server.lines(&lines.chain(credential).collect::<Vec<_>>()).await
+    }
+
     /// Returns the objects that an operation can concern for this sender.
     fn extent(&self, rights: &Value) -> Extent {
         let of = |name: &str| match rights[name].as_str() {
@@ -368,6 +375,45 @@ async fn f08_sender_of_one_tenant_gets_the_status_of_the_table_and_no_byte_of_an
     }
     let kept = team.send(&server, &step("GET /v1/boxes/{box}", 200), &foreign).await;
     assert_eq!(kept.status, 200, "control: nobody removed the box of the other tenant {kept:?}");
+}
+
+#[tokio::test]
+async fn f08_cursor_of_another_tenant_is_refused_by_every_list() {
+    let server = start().await;
+    let document: Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
+    let team = Sender::person("team", "owner", &server.login("team-7").await);
+    let owner = Sender::person("owner", "owner", &server.login("local").await);
+    let is_wanted = |step: &Step| !step.is_last() && !step.is_of_machine();
+    succeed(&server, "team-7", &team, CANARY, is_wanted).await;
+    let objects = succeed(&server, "team-7", &team, "second", |step| {
+        step.operation.starts_with("POST /v1/") && !step.path().contains('{')
+            || step.operation == "PUT /v1/schedules/{schedule}"
+    })
+    .await;
+    let has_cursor = |operation: &Value| {
+        let parameters = operation["parameters"].as_array();
+        parameters.into_iter().flatten().any(|parameter| parameter["name"] == "cursor")
+    };
+    let lists = steps()
+        .into_iter()
+        .filter(|step| step.query.is_empty() && has_cursor(&operations(&document)[step.operation]));
+    let mut checked = BTreeSet::new();
+    for list in lists {
+        let path = objects.fill(&list.target());
+        let page = team.get(&server, &format!("{path}?limit=1")).await;
+        let page: Value = serde_json::from_str(&page.body).unwrap();
+        let Some(cursor) = page["next"].as_str() else { continue };
+        let next = format!("{path}?limit=1&cursor={cursor}");
+        let own = team.get(&server, &next).await;
+        assert_eq!(own.status, 200, "control: {} {own:?}", list.operation);
+        // A list of an object that another tenant does not have is unknown.
+        let foreign = owner.get(&server, &next).await;
+        let expect = if has_object(&list) { vec![400, 404] } else { vec![400] };
+        assert!(expect.contains(&foreign.status), "{} {foreign:?}", list.operation);
+        assert!(!foreign.body.contains(CANARY), "{} {foreign:?}", list.operation);
+        checked.insert(list.operation);
+    }
+    assert!(checked.len() >= 8, "control: lists with several items {checked:?}");
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const browser = await browserType.launch({
 });
 const page = await (await browser.newContext()).newPage();
 await page.goto(link);
-await page.getByText("You are logged in as").waitFor();
+await page.getByRole("heading", { name: "Overview" }).waitFor();
 await page.goto(login.verification_uri_complete);
 await page.getByRole("button", { name: "Continue" }).click();
 await page.getByText("The device laptop at 127.0.0.1").waitFor();

@@ -1,5 +1,5 @@
 // A person opens the login page of a server and logs in with the identity provider, by the links that the pages
-// show. Prints what the page says then.
+// show. Prints who the server says that the person is.
 import { createRequire } from "node:module";
 
 const [modules, chromium, url] = process.argv.slice(2);
@@ -20,6 +20,7 @@ const context = await browser.newContext({
 const page = await context.newPage();
 await page.goto(url);
 await page.getByRole("link", { name: "Log in with your identity provider" }).click();
-await page.getByText("You are logged in as").waitFor();
-console.log(await page.getByRole("status").textContent());
+await page.getByRole("heading", { name: "Overview" }).waitFor();
+const { principal, role, tenant } = await page.evaluate(async () => (await fetch("/v1/me")).json());
+console.log(`${principal} ${role} ${tenant}`);
 await browser.close();

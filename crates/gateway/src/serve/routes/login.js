@@ -13,6 +13,7 @@ const showSender = async () => {
   }
   const me = await answer.json();
   show(`You are logged in as ${me.principal}, ${me.role} of the tenant ${me.tenant}.`);
+  document.getElementById("console").hidden = false;
 };
 const login = async () => {
   if (code === "") {
@@ -33,6 +34,6 @@ const login = async () => {
     location.assign(next.location);
     return;
   }
-  await showSender();
+  location.replace("/");
 };
 login().catch(() => show("The server did not answer. Try the link again."));

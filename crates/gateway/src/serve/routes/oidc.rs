@@ -71,8 +71,8 @@ fn redirect(to: &str) -> Result<Response, Problem> {
 /// page must be opened by a page of this server.
 const PAGE: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
                     <title>Belljar: logged in</title>\n\
-                    <meta http-equiv=\"refresh\" content=\"0; url=/login\">\n\
-                    <p><a href=\"/login\">Continue</a></p>\n</html>\n";
+                    <meta http-equiv=\"refresh\" content=\"0; url=/\">\n\
+                    <p><a href=\"/\">Continue</a></p>\n</html>\n";
 
 /// Ends a login: checks what the provider sent back, and starts a session.
 async fn callback(call: Call) -> Result<Response, Problem> {

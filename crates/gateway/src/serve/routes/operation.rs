@@ -21,6 +21,8 @@ pub(crate) enum Access {
     LocalSocket,
     /// Every client with a valid credential.
     Authenticated,
+    /// People with a session, who see a page of the console. The page has the rights of the person.
+    Page,
     /// Clients whose role and scopes allow this act.
     For(Act),
 }
