@@ -17,7 +17,7 @@ pub struct Asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files of the console.
-pub static ASSETS: [Asset; 3] = [
+pub static ASSETS: [Asset; 4] = [
     Asset {
         path: "/static/console.css",
         media_type: "text/css; charset=utf-8",
@@ -28,6 +28,12 @@ pub static ASSETS: [Asset; 3] = [
         path: "/static/console.js",
         media_type: SCRIPT,
         source: include_str!("../assets/console.js"),
+        is_own: true,
+    },
+    Asset {
+        path: "/static/ledger.js",
+        media_type: SCRIPT,
+        source: include_str!("../assets/ledger.js"),
         is_own: true,
     },
     Asset {

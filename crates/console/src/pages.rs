@@ -1,6 +1,7 @@
 //! All pages. Each one reads its data with the API and fills a template.
 
 mod boxes;
+mod ledger;
 mod overview;
 
 use askama::Template;
@@ -8,13 +9,14 @@ use askama::Template;
 use crate::{Api, PageRequest, Refusal, Text, assets};
 
 /// The paths of all pages. A part in braces is variable.
-pub const PATTERNS: &[&str] = &["/", "/boxes"];
+pub const PATTERNS: &[&str] = &["/", "/boxes", "/ledger"];
 
 /// Returns the HTML of a page.
 pub async fn render(api: &impl Api, request: &PageRequest) -> Result<String, Refusal> {
     match request.pattern {
         "/" => overview::page(api, request).await,
         "/boxes" => boxes::page(api, request).await,
+        "/ledger" => ledger::page(api, request).await,
         _ => Err(Refusal {
             status: 404,
             title: "The page does not exist".to_owned(),

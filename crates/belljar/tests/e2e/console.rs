@@ -28,6 +28,14 @@ fn walk(lab: &Lab, script: &str) -> Value {
 }
 
 #[test]
+fn h01_browser_checks_the_proof_of_an_event_and_refuses_a_changed_one() {
+    let result = walk(&lab(), "ledger.mjs");
+    let expect =
+        json!({ "entry": "bad", "path": "bad", "size": "bad", "checkpoint": "bad", "none": "ok" });
+    assert_eq!(result["results"], expect);
+}
+
+#[test]
 fn overview_and_boxes_follow_what_happens_and_have_no_fault() {
     let lab = lab();
     let result = walk(&lab, "overview.mjs");
