@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -81,15 +81,19 @@ pub struct BoxSnapshot {
 }
 
 /// The index of the boxes of one tenant.
+///
+/// The newest snapshot has a lock of its own, so that no reader waits for a refresh.
 #[derive(Debug, Default)]
 pub struct BoxIndex {
-    state: Mutex<IndexState>,
+    known: Mutex<BTreeMap<String, Entry>>,
+    newest: Mutex<Newest>,
 }
 
 #[derive(Debug, Default)]
-struct IndexState {
-    known: BTreeMap<String, Entry>,
+struct Newest {
     latest: Option<Latest>,
+    /// The number of times that the index was expired. A refresh that began before has missed a change.
+    expired: u64,
 }
 
 /// The newest snapshot, and what its age is judged by.
@@ -140,8 +144,8 @@ impl Times {
 impl BoxIndex {
     /// Returns the newest snapshot if it can still be used. Reads the times of one directory only.
     pub fn fresh(&self, state: &Scoped) -> Option<Arc<BoxSnapshot>> {
-        let index = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let latest = index.latest.as_ref()?;
+        let newest = self.newest();
+        let latest = newest.latest.as_ref()?;
         let max_age = MAX_AGE.max(latest.cost * MAX_SHARE);
         let is_fresh = latest.taken.elapsed() < max_age
             && Times::read(&box_store::boxes_dir(state)).ok() == Some(latest.directory);
@@ -150,7 +154,9 @@ impl BoxIndex {
 
     /// Makes the next call of [`BoxIndex::fresh`] return nothing, after a change of a box.
     pub fn expire(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).latest = None;
+        let mut newest = self.newest();
+        newest.latest = None;
+        newest.expired += 1;
     }
 
     /// Returns a snapshot that can still be used, or reads the changed boxes. Blocks.
@@ -158,12 +164,21 @@ impl BoxIndex {
         if let Some(fresh) = self.fresh(state) {
             return Ok(fresh);
         }
-        self.refresh(state)
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have refreshed the index while this one waited.
+        match self.fresh(state) {
+            Some(fresh) => Ok(fresh),
+            None => self.refresh(&mut known, state),
+        }
     }
 
-    fn refresh(&self, state: &Scoped) -> Result<Arc<BoxSnapshot>, EngineError> {
-        let mut index = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let started = Instant::now();
+    /// Reads the changed boxes. `before` is what was known.
+    fn refresh(
+        &self,
+        before: &mut BTreeMap<String, Entry>,
+        state: &Scoped,
+    ) -> Result<Arc<BoxSnapshot>, EngineError> {
+        let (started, expired) = (Instant::now(), self.newest().expired);
         let dir = box_store::boxes_dir(state);
         // The times are read before the entries, so that a later change is noticed.
         let directory = match Times::read(&dir) {
@@ -180,18 +195,26 @@ impl BoxIndex {
             if name.starts_with('.') {
                 continue; // the creation of the box has not finished
             }
-            let read = Entry::read(state, &entry.path(), index.known.remove(&name));
+            let read = Entry::read(state, &entry.path(), before.remove(&name));
             if let Some(read) = read {
                 known.insert(name, read);
             }
         }
         let snapshot = Arc::new(snapshot_of(&known));
-        index.known = known;
+        *before = known;
         let latest = Arc::clone(&snapshot);
         let (taken, cost) = (Instant::now(), started.elapsed());
         let is_settled = directory.is_settled(state.clock().nanos());
-        index.latest = is_settled.then_some(Latest { snapshot: latest, taken, cost, directory });
+        let mut newest = self.newest();
+        if newest.expired == expired {
+            newest.latest =
+                is_settled.then_some(Latest { snapshot: latest, taken, cost, directory });
+        }
         Ok(snapshot)
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -310,12 +333,12 @@ mod tests {
         // The index trusts times that are old enough.
         belljar_testkit::eventually("the boxes are settled", || {
             names(&index, &state);
-            let known = index.state.lock().unwrap();
-            known.known.values().all(|entry| entry.is_settled)
+            let known = index.known.lock().unwrap();
+            known.values().all(|entry| entry.is_settled)
         });
-        let before = index.refresh(&state).unwrap();
+        let before = index.refresh(&mut index.known.lock().unwrap(), &state).unwrap();
         changed.save().unwrap();
-        let after = index.refresh(&state).unwrap();
+        let after = index.refresh(&mut index.known.lock().unwrap(), &state).unwrap();
         assert!(Arc::ptr_eq(&before.boxes[0], &after.boxes[0]), "{kept:?} was read again");
         assert!(!Arc::ptr_eq(&before.boxes[1], &after.boxes[1]), "control");
     }

@@ -340,10 +340,11 @@ impl<S: Service> Server<S> {
         &self,
         parts: &Parts,
         context: &RequestContext,
-        identity: Identity,
+        identity: &Identity,
         problem: Problem,
     ) -> Problem {
         let (app, method, from) = (Arc::clone(&self.app), parts.method.clone(), context.source());
+        let identity = identity.clone();
         let reason = problem.kind.name;
         let record =
             move || audit::record_denial(&app, &identity, (&method, gate::PATH), reason, &from);
@@ -366,16 +367,16 @@ impl<S: Service> Server<S> {
         let (parts, identity) = authenticated(&self.app, parts, context).await?;
         self.app.check_rate(&identity, &parts.method, &context.rate)?;
         if let Err(problem) = identity.check_network(context.peer) {
-            return Err(self.denied(&parts, context, identity, problem).await);
+            return Err(self.denied(&parts, context, &identity, problem).await);
         }
         let may_use = extent(Act::UseMcp, identity.role, &identity.grant) > Extent::Nothing;
         if !may_use {
             let problem = Problem::new(ProblemKind::FORBIDDEN, "the token needs the scope `mcp`");
-            return Err(self.denied(&parts, context, identity, problem).await);
+            return Err(self.denied(&parts, context, &identity, problem).await);
         }
         let number = client_number(&identity);
         let request = Request::from_parts(parts, body);
-        let caller = identity.caller;
+        let caller = identity.caller.clone();
         let response = self.gate.handle_caller(request, caller, number, &context.connection).await;
         Ok(response.map(Body::new))
     }

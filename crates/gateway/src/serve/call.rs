@@ -72,7 +72,7 @@ pub(crate) struct Running {
 
 /// The sender of a page, for the requests to the API that the page makes. No client can send this extension.
 #[derive(Debug, Clone)]
-struct PageSender(Identity);
+struct PageSender(Arc<Identity>);
 
 /// The routes of the server, for pages that use the API.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ pub(crate) struct ApiRouter(pub(crate) Router);
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     context: RequestContext,
-    identity: Option<Identity>,
+    identity: Option<Arc<Identity>>,
     /// The pattern of the path.
     route: &'static str,
     access: Access,
@@ -214,14 +214,16 @@ impl Call {
         let context =
             RequestContext { length: 0, rate: RateCell::default(), ..self.context.clone() };
         request.extensions_mut().insert(context);
-        request.extensions_mut().insert(PageSender(self.who()?.clone()));
+        request
+            .extensions_mut()
+            .insert(PageSender(self.identity.clone().ok_or_else(unauthenticated)?));
         let Ok(response) = router.0.clone().call(request).await;
         Ok(response)
     }
 
     /// Returns the sender. Routes for everyone have none.
     pub(crate) fn who(&self) -> Result<&Identity, Problem> {
-        self.identity.as_ref().ok_or_else(unauthenticated)
+        self.identity.as_deref().ok_or_else(unauthenticated)
     }
 
     /// Returns a part of the path by its name.
@@ -412,15 +414,15 @@ pub(super) async fn authenticated(
     app: &Arc<App>,
     parts: Parts,
     context: &RequestContext,
-) -> Result<(Parts, Identity), Problem> {
+) -> Result<(Parts, Arc<Identity>), Problem> {
     let (shared, entrance) = (Arc::clone(app), context.entrance);
     let hash = CredentialHash::of(&parts.headers).filter(|_| entrance != Entrance::LocalSocket);
     // The number is read first, so that a change during the authentication is noticed.
-    let changes = hash.and_then(|hash| Some((hash, app.store.changes()?)));
+    let changes = hash.map(|hash| (hash, app.store.changes()));
     if let Some((hash, changes)) = changes
         && let Some(known) = app.known.find(hash, changes, app.now())
     {
-        return Ok((parts, Identity::clone(&known)));
+        return Ok((parts, known));
     }
     let (parts, found) = blocking(app, move || {
         let found = identity::authenticate(&shared, &parts, entrance)?;
@@ -429,10 +431,11 @@ pub(super) async fn authenticated(
     .await?;
     match found {
         Authenticated::Yes(identity) => {
+            let identity = Arc::from(identity);
             if let Some((hash, changes)) = changes {
-                app.known.add(hash, changes, Arc::new(Identity::clone(&identity)));
+                app.known.add(hash, changes, Arc::clone(&identity));
             }
-            Ok((parts, *identity))
+            Ok((parts, identity))
         }
         Authenticated::No => Err(unauthenticated()),
         Authenticated::Invalid => Err(failed_login(app, context, || {

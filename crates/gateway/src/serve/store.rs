@@ -14,7 +14,9 @@ mod sessions;
 mod tokens;
 mod webhooks;
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use belljar_model::caller::{Principal, TenantId};
@@ -41,6 +43,8 @@ pub(crate) type Millis = u64;
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Mutex<Connection>,
+    /// The number of rows that this process has changed.
+    changes: AtomicU64,
 }
 
 /// Random values that belong to one installation.
@@ -56,7 +60,7 @@ pub(crate) struct Installation {
 impl Store {
     /// Opens or creates the database.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { connection: Mutex::new(schema::open(path)?) })
+        Ok(Self { connection: Mutex::new(schema::open(path)?), changes: AtomicU64::new(0) })
     }
 
     /// Returns the random values of this installation, which are created at the first use.
@@ -81,13 +85,40 @@ impl Store {
         Ok(Installation { name, key })
     }
 
-    /// Returns the number of rows that this process has changed. `None` if the database is in use.
-    pub(crate) fn changes(&self) -> Option<u64> {
-        self.connection.try_lock().ok().map(|connection| connection.total_changes())
+    /// Returns the number of rows that this process has changed. Does not wait for the database.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
-    fn locked(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> Locked<'_> {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { connection, changes: &self.changes }
+    }
+}
+
+/// The connection to the database in the hands of one thread. The number of changes is published at the end.
+struct Locked<'s> {
+    connection: MutexGuard<'s, Connection>,
+    changes: &'s AtomicU64,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.changes.store(self.connection.total_changes(), Ordering::Release);
     }
 }
 

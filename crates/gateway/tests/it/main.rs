@@ -13,6 +13,8 @@ mod changes;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod devices;
 #[cfg(test)]
 mod doctor;
