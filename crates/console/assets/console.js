@@ -3,31 +3,33 @@
 (() => {
   const root = document.documentElement;
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const active = () => document.activeElement;
+  const on = (kind, heard) => document.addEventListener(kind, heard);
+  const one = (selector, from = document) => from.querySelector(selector);
   const policy = window.trustedTypes?.createPolicy("belljar", { createHTML: (text) => text });
-  const csrf = () => document.querySelector('meta[name="csrf"]')?.content ?? "";
+  const csrf = () => one('[name="csrf"]')?.content ?? "";
 
   // The theme.
   const saved = localStorage.getItem("theme");
-  if (saved === "light" || saved === "dark") root.dataset.theme = saved;
+  if (saved) root.dataset.theme = saved;
   const toggleTheme = () => {
-    const dark = root.dataset.theme
-      ? root.dataset.theme === "dark"
-      : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
-    localStorage.setItem("theme", root.dataset.theme);
+    const now = root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    localStorage.setItem("theme", (root.dataset.theme = now === "dark" ? "light" : "dark"));
   };
 
   // Forms. `data-api="METHOD PATH"` names the route, and the names of the inputs are the fields of the body. A name
-  // with dots is a nested field. `data-type` is one of number, lines, words, json, flag and optional (the default).
+  // with dots is a nested field, one that ends with `[]` is a list, and one with a space is two fields. `data-type` is
+  // one of number, lines, words, text, path (a part of the path only) and optional (the default). `data-body` is
+  // the start of the body, `data-only` names its fields, and `data-some` a list that must have an item. A button with
+  // `data-api` has a route and data of its own.
   const valueOf = (input) => {
     if (input.type === "checkbox") return input.checked;
     const text = input.value;
     const kind = input.dataset.type ?? "optional";
-    if (text === "" && kind !== "text") return undefined;
+    if (kind === "path" || (text === "" && kind !== "text")) return undefined;
     if (kind === "number") return Number(text);
-    if (kind === "lines") return text.split("\n").filter((line) => line !== "");
-    if (kind === "words") return text.split(/[\s,]+/).filter((word) => word !== "");
-    if (kind === "json") return JSON.parse(text);
+    const between = { lines: "\n", words: /[\s,]+/ }[kind];
+    if (between) return text.split(between).filter((part) => part);
     return text;
   };
   const put = (body, name, value) => {
@@ -38,111 +40,140 @@
     if (name.endsWith("[]")) (at[last.slice(0, -2)] ??= []).push(value);
     else at[last] = value;
   };
-  const bodyOf = (form, button) => {
-    const body = form.dataset.body ? JSON.parse(form.dataset.body) : {};
+  const bodyOf = (form, button, { body: start, only, some }) => {
+    const body = start ? JSON.parse(start) : {};
     for (const input of form.elements) {
-      if (!input.name || input.disabled || input.type === "submit" || input.tagName === "BUTTON") continue;
+      if (only !== undefined && !only.split(" ").includes(input.name)) continue;
+      if (!input.name || input.disabled || input.tagName === "BUTTON") continue;
       if (input.type === "radio" && !input.checked) continue;
       if (input.name.endsWith("[]") && input.type === "checkbox") {
-        if (input.checked) put(body, input.name, input.value);
+        if (input.checked) for (const name of input.name.split(" ")) put(body, name, input.value);
         continue;
       }
       const value = valueOf(input);
       if (value !== undefined) put(body, input.name, value);
     }
     if (button?.name) put(body, button.name, button.value);
+    if (some && !body[some]) throw new Error("Choose an item.");
     return body;
   };
   const fill = (text, from) => text.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(from[name] ?? ""));
+  const dig = (from, path) => path.split(".").reduce((value, name) => value?.[name], from);
+  // A box chose some of the texts, so invisible characters become visible.
+  const say = (value) => {
+    if (Array.isArray(value)) return value.map(say).join(value[0] instanceof Object ? "\n" : ", ");
+    if (value instanceof Object) return Object.values(value).map(say).join(" · ");
+    if (typeof value === "boolean") return value ? "yes" : "no";
+    return String(value ?? "").replace(/(?![\n\t])\p{C}/gu, (hidden) => `\\u{${hidden.codePointAt(0).toString(16)}}`);
+  };
+  // Shows a response: `data-out` is one value, `data-shown` is a part for responses with a value, and `data-each` has a
+  // row of `data-columns` for each item of an array. `data-part` is hidden without rows.
+  const show = (place, body) => {
+    for (const output of all("[data-out]", place)) {
+      output[output.tagName === "TEXTAREA" ? "value" : "textContent"] = say(dig(body, output.dataset.out));
+      output.closest("[data-result]")?.removeAttribute("hidden");
+    }
+    for (const part of all("[data-shown]", place)) part.hidden = !dig(body, part.dataset.shown);
+    for (const list of all("[data-each]", place)) {
+      const rows = (dig(body, list.dataset.each) ?? []).map((item) => {
+        const row = document.createElement("tr");
+        for (const column of list.dataset.columns.split(" ")) row.insertCell().textContent = say(dig(item, column));
+        return row;
+      });
+      list.replaceChildren(...rows);
+      list.closest("[data-part]").hidden = !rows.length;
+    }
+    markScrollers();
+  };
   const send = async (form, button) => {
-    const shown = form.querySelector(".problem");
-    const [method, path] = fill(form.dataset.api, Object.fromEntries(new FormData(form))).split(" ");
+    const shown = one(".problem", form);
+    const data = button?.dataset.api ? button.dataset : form.dataset;
+    const [method, path] = fill(data.api, Object.fromEntries(new FormData(form))).split(" ");
     const headers = { "X-Belljar-Csrf": csrf() };
-    if (method === "POST") headers["Idempotency-Key"] = form.dataset.key ??= crypto.randomUUID();
-    if (form.dataset.etag) headers["If-Match"] = `"${form.dataset.etag}"`;
-    if (form.dataset.new !== undefined) headers["If-None-Match"] = "*";
+    if (method === "POST") headers["Idempotency-Key"] = data.key ??= crypto.randomUUID();
+    if (data.etag) headers["If-Match"] = `"${data.etag}"`;
+    if ("new" in data) headers["If-None-Match"] = "*";
     const request = { method, headers };
     if (method !== "DELETE") {
       headers["Content-Type"] = "application/json";
-      request.body = JSON.stringify(bodyOf(form, button));
+      request.body = JSON.stringify(bodyOf(form, button, data));
     }
     const answer = await fetch(path, request);
     const text = await answer.text();
     const body = text.startsWith("{") ? JSON.parse(text) : {};
     if (!answer.ok) {
       // A refused request did nothing, so a corrected one is another request.
-      if (answer.status !== 429 && answer.status < 500) delete form.dataset.key;
-      const field = body.field?.split("/").filter((part) => part).join(".");
-      for (const input of form.elements) input.setAttribute?.("aria-invalid", String(!!field && input.name === field));
+      if (answer.status !== 429 && answer.status < 500) delete data.key;
+      const field = body.field?.slice(1).replaceAll("/", ".");
+      for (const input of form.elements) input.ariaInvalid = String(input.name === field);
       throw new Error(body.detail ?? answer.statusText);
     }
-    delete form.dataset.key;
-    for (const output of all("[data-out]", form)) {
-      output.textContent = body[output.dataset.out] ?? "";
-      output.closest("[data-result]")?.removeAttribute("hidden");
-    }
+    delete data.key;
+    for (const input of form.elements) input.ariaInvalid = null;
+    show(document.getElementById(data.show) ?? form, body);
     if (shown) shown.hidden = true;
-    if (form.dataset.go) location.assign(fill(form.dataset.go, body));
-    else if (form.dataset.stay === undefined) { form.closest("dialog")?.close(); await refresh(() => true); }
+    if (data.go) location.href = fill(data.go, body);
+    else if (!("stay" in data)) { form.closest("dialog")?.close(); await refresh(); }
+    else if (answer.status === 201) await refresh(all("[data-on]").filter((region) => !region.contains(form)));
   };
   const onSubmit = (event) => {
     const form = event.target;
-    if (!form.dataset.api) return;
+    if (!form.dataset.api || event.submitter?.formMethod === "dialog") return;
     event.preventDefault();
-    const buttons = all("button", form).filter((button) => !button.disabled);
-    const shown = form.querySelector(".problem");
+    const buttons = all("button:enabled", form);
+    const shown = one(".problem", form);
     for (const button of buttons) button.disabled = true;
     send(form, event.submitter)
-      .catch((error) => {
-        if (!shown) return;
-        shown.textContent = error.message;
-        shown.hidden = false;
-      })
+      .catch((error) => { shown.textContent = error.message; shown.hidden = false; })
       .finally(() => { for (const button of buttons) button.disabled = false; });
   };
 
   // Live regions: `id` and `data-on`, the kinds of events that change the region. The page is read again, and its
-  // regions are exchanged, except one that the person is using.
+  // regions are exchanged, except those that the person is using. The parts of a region with `data-still` do not move,
+  // so it may be exchanged below the pointer.
   let due = null;
-  const inUse = (region) => region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("dialog[open]");
-  const refresh = async (wanted) => {
+  const inUse = (region) =>
+    (!("still" in region.dataset) && region.matches(":hover")) || region.contains(active()) || one("dialog[open]", region);
+  const refresh = async (wanted = all("[data-on]")) => {
     const answer = await fetch(location.href);
     if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(policy ? policy.createHTML(await answer.text()) : await answer.text(), "text/html");
-    for (const region of all("[data-on]")) {
-      if (!wanted(region)) continue;
+    const text = await answer.text();
+    const page = new DOMParser().parseFromString(policy?.createHTML(text) ?? text, "text/html");
+    for (const region of wanted) {
       const fresh = page.getElementById(region.id);
-      if (fresh) region.replaceWith(document.adoptNode(fresh));
+      if (!fresh) continue;
+      // An event during the request is newer than the response.
+      if ("stale" in region.dataset) fresh.dataset.stale = "";
+      region.replaceWith(fresh);
     }
-    const [old, now] = [document.querySelector(".side .nav"), page.querySelector(".side .nav")];
-    if (old && now && !old.contains(document.activeElement)) old.replaceWith(document.adoptNode(now));
+    const [old, now] = [document, page].map((of) => one(".side .nav", of));
+    if (!old.contains(active())) old.replaceWith(now);
     prepare();
   };
-  const kinds = new Set();
-  const changed = (region) => region.dataset.on.split(" ").some((start) => [...kinds].some((kind) => kind.startsWith(start)));
   const later = () => {
+    if (!one("[data-stale]")) return;
     due ??= setTimeout(async () => {
       due = null;
-      const regions = all("[data-on]").filter(changed);
-      if (regions.some(inUse)) { later(); return; }
-      kinds.clear();
-      const ids = new Set(regions.map((region) => region.id));
-      if (ids.size) await refresh((region) => ids.has(region.id)).catch(() => {});
+      const ready = all("[data-stale]").filter((region) => !inUse(region));
+      for (const region of ready) delete region.dataset.stale;
+      if (ready.length) await refresh(ready).catch(() => {});
+      later();
     }, 700);
   };
+  // Without a kind, every region can have changed: before the first event is heard, something can happen.
   const onKind = (kind) => {
-    kinds.add(kind);
+    for (const { dataset } of all("[data-on]")) {
+      if (!kind || dataset.on.split(" ").some((start) => kind.startsWith(start))) dataset.stale = "";
+    }
     later();
   };
-  const live = (text) => {
-    for (const element of all("[data-live]")) { element.textContent = text; element.hidden = false; }
-  };
+  const live = (text) => { for (const element of all("[data-live]")) [element.textContent, element.hidden] = [text, false]; };
   // Reads server-sent events until the connection ends. `EventSource` would need a list of all kinds.
   let last = null;
   const follow = async (tell) => {
     const answer = await fetch("/v1/events", { headers: last === null ? {} : { "Last-Event-ID": last } });
-    if (!answer.ok) throw new Error(answer.statusText);
-    live("Live");
+    if (answer.ok) live("Live");
+    if (last === null) onKind();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ""; ;) {
       const { done, value } = await reader.read();
@@ -160,10 +191,11 @@
   };
   // One tab has the connection and tells the others, because a browser opens six connections to a server.
   const listen = () => {
-    if (!document.querySelector("[data-live]")) return;
+    if (!one("[data-live]")) return;
     const channel = new BroadcastChannel("belljar");
     const heard = ({ id, kind }) => { live(`Live · event ${id}`); onKind(kind); };
     channel.onmessage = ({ data }) => heard(data);
+    onKind();
     navigator.locks.request("belljar-events", async () => {
       for (;;) {
         await follow((event) => { channel.postMessage(event); heard(event); }).catch(() => {});
@@ -176,66 +208,55 @@
   // Keys.
   const goTo = { o: "/", b: "/boxes", r: "/runs", v: "/review", a: "/approvals", n: "/requests", l: "/ledger" };
   let going = false;
-  const move = (step, selector) => {
-    const links = all(selector);
-    const at = links.indexOf(document.activeElement);
-    links[Math.max(0, Math.min(links.length - 1, at + step))]?.focus();
-  };
   const onKey = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, .term")) return;
-    const { key } = event;
-    if (going && goTo[key]) { location.assign(goTo[key]); return; }
+    const { key, ctrlKey, metaKey, altKey, target } = event;
+    if (ctrlKey || metaKey || altKey || target.closest("input, textarea, select, .term")) return;
+    if (going && goTo[key]) { location.href = goTo[key]; return; }
     going = key === "g";
-    if (key === "/") { event.preventDefault(); document.querySelector(".search input")?.focus(); }
-    else if (key === "?") document.getElementById("keys")?.showModal();
+    const step = { j: 1, k: -1, "]": 1, "[": -1 }[key];
+    const links = all("tr.row a.name, .need .btn, .files a");
+    if (step) links[links.indexOf(active()) + step]?.focus();
+    else if (key === "/") { event.preventDefault(); one(".search input")?.focus(); }
+    else if (key === "?") one("#keys").showModal();
     else if (key === "t") toggleTheme();
-    else if (key === "j") move(1, "tr.row a.name, .need .btn, .files a");
-    else if (key === "k") move(-1, "tr.row a.name, .need .btn, .files a");
-    else if (key === "]") move(1, ".files a");
-    else if (key === "[") move(-1, ".files a");
-    else if (key === "x") document.activeElement.closest("li")?.querySelector('input[type="checkbox"]')?.click();
-    else if (key === "A" || key === "D") document.querySelector(`button[data-key="${key}"]`)?.click();
+    else if (key === "x") active().closest("li")?.querySelector("input")?.click();
+    else if (key === "A" || key === "D") one(`[data-key="${key}"]`)?.click();
   };
 
-  // What scrolls sideways must be reachable by keyboard; what does not scroll must not be a stop.
+  // What scrolls sideways must be reachable by keyboard; what does not scroll is no stop.
   const markScrollers = () => {
     for (const box of all(".scroll, .code, .proof, .timeline, .plot")) {
-      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-      else box.removeAttribute("tabindex");
+      box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
     }
   };
   // A button that changes the world is armed half a second after it is drawn.
   const arm = (button) => {
     if (button.dataset.armed) return;
-    button.dataset.armed = "no";
-    button.disabled = true;
-    setTimeout(() => { button.disabled = false; button.dataset.armed = "yes"; }, 500);
+    button.dataset.armed = button.disabled = true;
+    setTimeout(() => { button.disabled = false; }, 500);
   };
-  const left = (element) => {
-    const seconds = Math.max(0, Math.round((Date.parse(element.dataset.until) - Date.now()) / 1000));
-    const pad = (number) => String(number).padStart(2, "0");
-    const [days, hours] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600)];
-    if (days > 1) return `${days} d left`;
-    if (hours > 0) return `${hours} h ${Math.floor(seconds / 60) % 60} min left`;
-    return `${Math.floor(seconds / 60)}:${pad(seconds % 60)} left`;
+  const left = ({ dataset: { until } }) => {
+    const seconds = Math.max(0, Math.round((Date.parse(until) - Date.now()) / 1000));
+    const minutes = Math.floor(seconds / 60);
+    if (minutes >= 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min left`;
+    return `${minutes}:${String(seconds % 60).padStart(2, "0")} left`;
   };
   const tick = () => { for (const element of all("[data-until]")) element.textContent = left(element); };
   const prepare = () => {
     markScrollers();
     tick();
     all("[data-arm]").forEach(arm);
-    document.dispatchEvent(new Event("belljar:drawn"));
   };
-  document.addEventListener("DOMContentLoaded", () => {
+  on("DOMContentLoaded", () => {
     prepare();
     setInterval(tick, 1000);
     addEventListener("resize", markScrollers);
-    document.addEventListener("submit", onSubmit);
-    document.addEventListener("keydown", onKey);
-    document.addEventListener("change", ({ target }) => { if (target.dataset.submit !== undefined) target.form.requestSubmit(); });
-    document.addEventListener("click", ({ target }) => {
+    on("submit", onSubmit);
+    on("keydown", onKey);
+    on("change", ({ target }) => { if ("submit" in target.dataset) target.form.requestSubmit(); });
+    on("click", ({ target }) => {
       const button = target.closest("[data-theme-toggle], [data-dialog]");
-      if (button?.dataset.dialog) document.getElementById(button.dataset.dialog)?.showModal();
+      if (button?.dataset.dialog) one(`#${button.dataset.dialog}`).showModal();
       else if (button) toggleTheme();
     });
     listen();

@@ -114,6 +114,7 @@ impl Frame {
 fn section(pattern: &'static str) -> &'static str {
     let end = pattern.get(1..).and_then(|rest| rest.find('/'));
     match end {
+        _ if matches!(pattern, "/new/run" | "/schedules") => "/runs",
         _ if pattern.ends_with("/review") => "/review",
         Some(end) => pattern.get(..=end).unwrap_or(pattern),
         None => pattern,

@@ -11,9 +11,13 @@
 //! **Invariant:** every text that a box, a model or a server wrote goes through [`Text`], and askama escapes all
 //! values. No template uses the filter `safe`.
 
+#![forbid(unsafe_code)]
+
 mod assets;
+mod diff;
 mod frame;
 mod pages;
+mod rights;
 mod text;
 
 use serde::de::DeserializeOwned;
@@ -21,6 +25,7 @@ use serde_json::Value;
 
 pub use assets::{ASSETS, Asset};
 pub use pages::{PATTERNS, opened_again, refused, render};
+pub use rights::{Extents, RIGHTS};
 pub use text::Text;
 
 /// The API of the server, with the rights of the person who opened a page.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::html;
 use crate::frame::Frame;
-use crate::text::{Moment, principal, segment};
+use crate::text::{Moment, duration, principal, segment};
 use crate::{Api, List, PageRequest, Refusal, Text, path_with, read};
 
 /// A box, as `GET /v1/boxes` returns it.
@@ -45,6 +45,27 @@ pub(super) struct BoxRun {
 #[derive(Debug, Deserialize)]
 pub(super) struct End {
     pub(super) reason: Text,
+    #[serde(default)]
+    exit: Option<i32>,
+    #[serde(default)]
+    signal: Option<i32>,
+    duration: u64,
+}
+
+impl End {
+    /// Returns how and after which time a program ended, for people.
+    pub(super) fn text(&self) -> Text {
+        let how = match (self.exit, self.signal) {
+            (Some(status), _) => format!("exit status {status}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => self.reason.to_string(),
+        };
+        let why = match self.reason.as_str() {
+            "exit" | "signal" => String::new(),
+            reason => format!(" ({reason})"),
+        };
+        Text::from(format!("{how}{why} after {}", duration(self.duration)))
+    }
 }
 
 /// A row of the list.

@@ -77,9 +77,9 @@ struct Field {
 impl Field {
     /// Returns the value as text.
     fn text(&self) -> Text {
-        match &self.value {
-            Value::String(text) => Text::from(&**text),
-            other => Text::from(other.to_string()),
+        match self.value.as_str() {
+            Some(text) => Text::from(text),
+            None => Text::from(self.value.to_string()),
         }
     }
 }

@@ -104,7 +104,7 @@ pub(super) async fn page(api: &impl Api, request: &PageRequest) -> Result<String
     needs.extend(attention(api, request).await?);
     needs.extend(busy.iter().chain(&rest).filter_map(|item| to_review(item, request.now)));
     let denied: Option<List<Request>> =
-        read_if_permitted(api, "/v1/requests?limit=5&q=verdict:deny").await?;
+        read_if_permitted(api, "/v1/requests?limit=5&verdict=deny").await?;
     let checkpoint = "/v1/ledger/events?limit=1";
     let last: Option<List<Event>> = read_if_permitted(api, checkpoint).await?;
     let events = last.and_then(|it| it.items.first().map(|event| number(event.index + 1)));

@@ -294,6 +294,12 @@ mod tests {
     }
 
     #[test]
+    fn people_page_shows_the_rights_that_the_server_checks() {
+        let shown = belljar_console::RIGHTS.map(|(_, extents)| extents);
+        assert_eq!(shown, TABLE.each_ref().map(|row| row.roles.map(Extent::name)));
+    }
+
+    #[test]
     fn g07_no_token_can_answer_approvals_or_manage_accounts() {
         for kind in TokenKind::ALL {
             let grant = Grant::Token(kind, Scope::ALL.to_vec());

@@ -68,6 +68,8 @@ export const inspect = async (page, name) => {
   for (const [theme, width] of modes) {
     await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
     await page.setViewportSize({ width, height: 800 });
+    // The page learns of its new size with the next frame.
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
     // The content policy of the page forbids scripts of others, so axe is added by the protocol of the browser.
     if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axe);
     const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));

@@ -143,10 +143,10 @@ impl Origin {
 }
 
 /// Returns the page for a person who is not logged in, or whose request is refused.
-pub(super) fn refused(problem: Problem, from: &Origin) -> Response {
+pub(super) fn refused(problem: &Problem, from: &Origin) -> Response {
     if problem.kind != ProblemKind::UNAUTHENTICATED {
         let status = problem.kind.status;
-        return html(status, belljar_console::refused(&refusal(&problem)));
+        return html(status, belljar_console::refused(&refusal(problem)));
     }
     if from.is_other_site {
         // A page of this server must open the page again, so that the browser sends the session.
@@ -154,6 +154,5 @@ pub(super) fn refused(problem: Problem, from: &Origin) -> Response {
     }
     let mut response = StatusCode::SEE_OTHER.into_response();
     response.headers_mut().insert(LOCATION, HeaderValue::from_static("/login"));
-    response.extensions_mut().insert(problem);
     response
 }

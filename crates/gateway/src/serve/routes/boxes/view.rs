@@ -155,6 +155,8 @@ fn json(view: &BoxView) -> Arc<str> {
 pub(super) struct BoxDetail {
     #[serde(flatten)]
     summary: BoxView,
+    /// Whether the program has a terminal.
+    terminal: bool,
     /// The state of the running box; null if the box does not run.
     live: Option<LiveView>,
     /// The limits and rules of the next start; null if the box cannot be started.
@@ -257,6 +259,7 @@ impl BoxDetail {
             |it: Snapshot| SnapshotView { tag: it.tag.to_string(), created: time(it.when) };
         Ok(Self {
             summary: BoxView::of(&summary),
+            terminal: named_box.record.spec.terminal,
             live: status.live.as_ref().map(LiveView::of),
             rules: Setup::of(named_box, state).ok().map(|setup| RulesView::of(&setup.template)),
             snapshots: snapshots.into_iter().map(snapshot_view).collect(),
