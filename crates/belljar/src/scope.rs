@@ -32,7 +32,9 @@ pub(crate) fn current_dir() -> Result<PathBuf, EngineError> {
 
 /// Opens the engine for a server, which has several tenants.
 pub(crate) fn engine(config: Option<&Path>) -> Result<Engine, EngineError> {
-    let config_file = config.map(Path::to_owned);
+    // A server uses the file for boxes that start in other directories.
+    let config_file =
+        config.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
     let config = EngineConfig { home: host().state_dir()?, config_file, host: host().clone() };
     Engine::open(config, CLOCK, Arc::new(Printer))
 }

@@ -36,6 +36,11 @@ impl Text {
         Self(display::safe_multiline(text))
     }
 
+    /// Returns bytes that may be text. Bytes that are not UTF-8 are shown as escapes.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Self(display::safe_line(bytes))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -4,6 +4,8 @@
 //! compares the result with the signed root. This module only draws the path.
 
 use askama::Template;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -71,6 +73,8 @@ struct Detail {
 #[derive(Debug, Deserialize)]
 struct Field {
     name: Text,
+    #[serde(rename = "type")]
+    kind: String,
     value: Value,
 }
 
@@ -78,6 +82,11 @@ impl Field {
     /// Returns the value as text.
     fn text(&self) -> Text {
         match self.value.as_str() {
+            // Bytes are paths and arguments, which are text in most cases.
+            Some(text) if self.kind == "bytes" => match BASE64_STANDARD.decode(text) {
+                Ok(bytes) => Text::of_bytes(&bytes),
+                Err(_) => Text::from(text),
+            },
             Some(text) => Text::from(text),
             None => Text::from(self.value.to_string()),
         }

@@ -182,7 +182,7 @@ impl Detail {
             sent: bytes(outcome.map_or(0, |it| it.sent_bytes)),
             received: bytes(outcome.map_or(0, |it| it.received_bytes)),
             like_this: path_with("/requests", &[("q", &format!("host:{}", item.host))]),
-            ledger: format!("/ledger/{}", item.index),
+            ledger: format!("/ledger?event={}", item.index),
             row,
             nearest,
             rule,
