@@ -19,10 +19,11 @@ const rootOf = async ({ size, proof: { index, entry, proof } }) => {
 // A signed note: the text, an empty line, and lines of a name and a signature with four bytes of the key's hash.
 const isSigned = async (checkpoint, signer) => {
   const end = checkpoint.indexOf("\n\n") + 1;
-  const [name, , key] = signer.split("+");
+  // The key is base64, which can have a plus sign too.
+  const [name, , ...key] = signer.split("+");
   const line = checkpoint.slice(end).split("\n").find((it) => it.startsWith(`— ${name} `));
   if (!line) return false;
-  const imported = await crypto.subtle.importKey("raw", bytes(key).slice(1), "Ed25519", false, ["verify"]);
+  const imported = await crypto.subtle.importKey("raw", bytes(key.join("+")).slice(1), "Ed25519", false, ["verify"]);
   const note = new TextEncoder().encode(checkpoint.slice(0, end));
   return crypto.subtle.verify("Ed25519", imported, bytes(line.split(" ")[2]).slice(4), note);
 };
@@ -31,7 +32,7 @@ const check = async (section) => {
   const root = await rootOf(signed);
   const [, size, stated] = signed.proof.checkpoint.split("\n");
   const isIncluded = root.toHex() === bytes(stated).toHex() && Number(size) === signed.size;
-  if (!isIncluded) return ["bad", "the proof leads to another root"];
+  if (!isIncluded) return ["bad", "the root differs"];
   if (!(await isSigned(signed.proof.checkpoint, section.dataset.signer ?? ""))) return ["bad", "the signature is wrong"];
   return ["ok", "checked in this browser"];
 };

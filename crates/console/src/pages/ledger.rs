@@ -204,6 +204,8 @@ struct Finding {
 /// The keys of the ledger, as `GET /v1/ledger/key` returns them.
 #[derive(Debug, Deserialize)]
 struct Keys {
+    keys: Vec<Text>,
+    /// The key of new checkpoints; null while this server has signed none.
     #[serde(default)]
     signs: Option<Text>,
 }
@@ -245,14 +247,19 @@ pub(super) async fn page(api: &impl Api, request: &PageRequest) -> Result<String
         "" => list.items.first().map(|event| event.index),
         text => text.parse().ok(),
     };
-    let open = match wanted {
+    let keys: Option<Keys> = read_if_permitted(api, "/v1/ledger/key").await?;
+    let key = keys.and_then(|mut keys| keys.signs.or_else(|| keys.keys.pop()));
+    let mut open = match wanted {
         Some(index) => open(api, index, request.now).await?,
         None => None,
     };
+    // A new ledger has a proof before its key can be read, and a proof without a key proves nothing.
+    if let Some(open) = open.as_mut().filter(|_| key.is_none()) {
+        open.proof = None;
+    }
     let job: Option<Job> = read_if_permitted(api, "/v1/ledger/verify").await?;
     let ended = job.as_ref().and_then(|job| job.ended.as_deref());
     let ended = ended.map(|ended| Moment::of(ended, request.now));
-    let keys: Option<Keys> = read_if_permitted(api, "/v1/ledger/key").await?;
     let row = |event: Event| Row {
         shown: number(event.index),
         path: path_with(
@@ -278,7 +285,7 @@ pub(super) async fn page(api: &impl Api, request: &PageRequest) -> Result<String
         open,
         job,
         ended,
-        key: keys.and_then(|keys| keys.signs),
+        key,
         may_verify,
     })
 }
@@ -286,7 +293,8 @@ pub(super) async fn page(api: &impl Api, request: &PageRequest) -> Result<String
 async fn open(api: &impl Api, index: u64, now: u64) -> Result<Option<Open>, Refusal> {
     let path = format!("/v1/ledger/events/{index}");
     let Some(event) = read_if_permitted::<Detail>(api, &path).await? else { return Ok(None) };
-    let signed: Option<Signed> = read_if_permitted(api, &format!("{path}/proof")).await?;
+    // The newest events have no proof until the next checkpoint is signed.
+    let signed: Option<Signed> = read(api, &format!("{path}/proof")).await.ok();
     let size = signed.as_ref().map_or_else(String::new, |signed| number(signed.size));
     let root = signed.as_ref().map_or_else(Text::default, |signed| signed.root.clone());
     Ok(Some(Open {

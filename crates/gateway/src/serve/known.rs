@@ -1,8 +1,7 @@
 //! The senders of the last second, so that not every request of a busy client waits for a thread and the database.
 //!
-//! **Invariant:** a sender is known only while this process has written nothing to the database since it was read,
-//! and for at most a second, because another process can write too. So a revocation by this server has effect at
-//! once.
+//! **Invariant:** a sender is known only while nobody has written to the database since it was read, and for at most
+//! a second. So a revocation has effect at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::identity::{Credential, Identity};
-use super::store::Millis;
+use super::store::{Changes, Millis};
 
 /// The time for which a sender is known.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -46,8 +45,8 @@ impl CredentialHash {
 #[derive(Debug)]
 struct Known {
     sender: Arc<Identity>,
-    /// The number of changes of the database before the sender was read.
-    changes: u64,
+    /// The state of the database before the sender was read.
+    changes: Changes,
     since: Instant,
 }
 
@@ -56,11 +55,11 @@ struct Known {
 pub(crate) struct KnownSenders(Mutex<HashMap<CredentialHash, Known>>);
 
 impl KnownSenders {
-    /// Finds a sender. `changes` is the current number of changes of the database, and `now` the time of day.
+    /// Finds a sender. `changes` is the current state of the database, and `now` the time of day.
     pub(crate) fn find(
         &self,
         hash: CredentialHash,
-        changes: u64,
+        changes: Changes,
         now: Millis,
     ) -> Option<Arc<Identity>> {
         let senders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,8 +74,8 @@ impl KnownSenders {
         (is_current && !is_expired).then(|| Arc::clone(&known.sender))
     }
 
-    /// Adds a sender. `changes` is the number of changes of the database before the sender was read.
-    pub(crate) fn add(&self, hash: CredentialHash, changes: u64, sender: Arc<Identity>) {
+    /// Adds a sender. `changes` is the state of the database before the sender was read.
+    pub(crate) fn add(&self, hash: CredentialHash, changes: Changes, sender: Arc<Identity>) {
         let mut senders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if senders.len() >= MAX_SENDERS {
             senders.retain(|_, known| known.changes == changes && known.since.elapsed() < MAX_AGE);
@@ -93,6 +92,7 @@ mod tests {
 
     use super::*;
     use crate::auth::api_token::TokenId;
+    use crate::serve::store::{Store, TenantKey};
 
     fn hash(headers: &[(&'static str, &'static str)]) -> Option<CredentialHash> {
         let pairs = headers.iter().map(|(name, value)| {
@@ -123,13 +123,26 @@ mod tests {
         let mut sender = Identity::local(Caller::local(1000));
         let id = TokenId::parse("0123abcd").unwrap();
         sender.credential = Credential::Token { id, expires: 100 };
+        let sender = Arc::new(sender);
         let senders = KnownSenders::default();
-        assert!(senders.find(hash, 7, 99).is_none());
-        senders.add(hash, 7, Arc::new(sender));
-        assert!(senders.find(hash, 7, 99).is_some(), "control");
-        assert!(senders.find(hash, 8, 99).is_none(), "the database has changed");
-        assert!(senders.find(hash, 7, 100).is_none(), "the token has expired");
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("gateway.db")).unwrap();
+        let changes = store.changes();
+        assert!(senders.find(hash, changes, 99).is_none());
+        senders.add(hash, changes, Arc::clone(&sender));
+        assert!(senders.find(hash, store.changes(), 99).is_some(), "control");
+        assert!(senders.find(hash, changes, 100).is_none(), "the token has expired");
+        store.installation().unwrap();
+        assert!(senders.find(hash, store.changes(), 99).is_none(), "this process wrote");
+        let other = Store::open(&dir.path().join("gateway.db")).unwrap();
+        let changes = store.changes();
+        let owner = TenantKey("local".parse().unwrap(), "user:1".parse().unwrap());
+        other.create_tenant(&owner, 1).unwrap();
+        assert_ne!(store.changes(), changes, "another process wrote");
+        let changes = store.changes();
+        senders.add(hash, changes, sender);
+        assert!(senders.find(hash, changes, 99).is_some(), "control");
         tokio::time::advance(MAX_AGE).await;
-        assert!(senders.find(hash, 7, 99).is_none(), "another process may have changed it");
+        assert!(senders.find(hash, changes, 99).is_none());
     }
 }

@@ -16,7 +16,7 @@ mod webhooks;
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use belljar_model::caller::{Principal, TenantId};
@@ -45,6 +45,15 @@ pub(crate) struct Store {
     connection: Mutex<Connection>,
     /// The number of rows that this process has changed.
     changes: AtomicU64,
+    /// A number that differs after a change of another process.
+    version: AtomicI64,
+}
+
+/// The state of the database, for comparisons.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    own: u64,
+    version: i64,
 }
 
 /// Random values that belong to one installation.
@@ -60,7 +69,11 @@ pub(crate) struct Installation {
 impl Store {
     /// Opens or creates the database.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { connection: Mutex::new(schema::open(path)?), changes: AtomicU64::new(0) })
+        Ok(Self {
+            connection: Mutex::new(schema::open(path)?),
+            changes: AtomicU64::new(0),
+            version: AtomicI64::new(0),
+        })
     }
 
     /// Returns the random values of this installation, which are created at the first use.
@@ -85,9 +98,21 @@ impl Store {
         Ok(Installation { name, key })
     }
 
-    /// Returns the number of rows that this process has changed. Does not wait for the database.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+    /// Returns numbers that differ after every change of the database. Does not wait for the database: while another
+    /// thread uses it, a change of another process can be unnoticed.
+    pub(crate) fn changes(&self) -> Changes {
+        if let Ok(connection) = self.connection.try_lock() {
+            let version = connection
+                .prepare_cached("PRAGMA data_version")
+                .and_then(|mut query| query.query_row([], |row| row.get(0)));
+            // A version that cannot be read is like a change.
+            let version = version.unwrap_or_else(|_| self.version.load(Ordering::Acquire) + 1);
+            self.version.store(version, Ordering::Release);
+        }
+        Changes {
+            own: self.changes.load(Ordering::Acquire),
+            version: self.version.load(Ordering::Acquire),
+        }
     }
 
     fn locked(&self) -> Locked<'_> {

@@ -98,7 +98,7 @@ async fn paused_box_can_be_started_copied_stopped_and_removed() {
 
 #[tokio::test]
 async fn paused_box_is_killed_at_its_timeout() {
-    let server = TestGateway::start().await;
+    let server = TestGateway::unlimited().await;
     let login = server.login("local").await;
     let new = json!({
         "name": "job", "program": ["sleep", "600"], "limits": { "timeout": 1500 },

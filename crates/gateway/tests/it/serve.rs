@@ -56,7 +56,7 @@ async fn readyz_answers_503_while_the_ledger_cannot_be_opened() {
 #[tokio::test]
 async fn unknown_path_and_wrong_method_are_answered_with_a_problem() {
     let server = TestGateway::start().await;
-    for path in ["/", "/nothing", "/healthz/", "/V1/boxes"] {
+    for path in ["/nothing", "/healthz/", "/V1/boxes"] {
         problem(&server.get(path).await, 404, "not-found");
     }
     let response = server.lines(&["DELETE /healthz HTTP/1.1", "Host: {host}"]).await;

@@ -88,7 +88,7 @@ fn f17_testssl_finds_no_weakness_of_the_encrypted_server() {
     let testssl = lab.program("testssl").args(["--quiet", "--color", "0", "--ip", "127.0.0.1"]);
     let testssl = testssl.args(["--nodns", "min", "--warnings", "off", "--jsonfile"]).arg(&report);
     let tests = ["--protocols", "--server-preference", "--fs", "--headers", "--vulnerable"];
-    let testssl = testssl.args(tests).arg(format!("belljar.example:{port}"));
+    let testssl = testssl.args(tests).arg(format!("https://belljar.example:{port}/healthz"));
     let ended = testssl.start().within(Duration::from_secs(400)).wait();
     let text = fs::read_to_string(&report).unwrap_or_else(|error| panic!("{error} {ended:?}"));
     let findings: Vec<Value> = serde_json::from_str(&text).unwrap();

@@ -62,6 +62,11 @@ impl Step {
         self.headers.contains(&"If-None-Match: *") || CREATIONS.contains(&self.operation)
     }
 
+    /// Returns whether the step makes an object.
+    pub(super) fn is_new(&self) -> bool {
+        self.status == 201
+    }
+
     /// Returns whether only the tenant `local` can use the operation.
     pub(super) fn is_of_machine(&self) -> bool {
         OF_MACHINE.contains(&self.operation)
