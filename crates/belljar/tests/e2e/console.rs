@@ -20,6 +20,7 @@ fn walk(lab: &Lab, script: &str) -> Value {
 /// Like [`walk`], with the command of the login, and what is done as soon as the server runs.
 fn walk_as(lab: &Lab, script: &str, login: &[&str], prepare: impl FnOnce(&Lab)) -> Value {
     let (live, ..) = start(lab);
+    let live = live.within(Duration::from_secs(400)); // the script and the end of the server
     prepare(lab);
     let link = lab.belljar(login).succeed();
     let node = installed("mcp").join("npm/node_modules/node/bin/node");

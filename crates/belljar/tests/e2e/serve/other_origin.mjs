@@ -25,7 +25,7 @@ const browser = await browserType.launch({
 const context = await browser.newContext();
 const own = await context.newPage();
 await own.goto(link);
-await own.waitForFunction(async () => (await fetch("/v1/me")).ok);
+await own.waitForURL(`${base}/`);
 
 // Requests of the server's own page, which are the control.
 const me = await own.evaluate(async () => (await fetch("/v1/me")).json());
