@@ -4,7 +4,7 @@
 //! with a budget of money, which the driver enforces. The rest of the budgets of the caller's open runs counts
 //! as reserved, so that today's usage and all reservations never exceed the limit.
 //!
-//! **Invariant:** the caller of [`check`] holds the returned lock until the new run is recorded. So two
+//! **Invariant:** the caller of `check` holds the returned lock until the new run is recorded. So two
 //! submissions cannot both use the last place.
 
 use std::fs::DirBuilder;
